@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,42 +12,27 @@ from typing import Any
 
 from airflow.sdk import BaseHook
 
-from airflow_occ_provider.attempts.clean_run import clean_key
-from airflow_occ_provider.attempts.identity import IDENTITY_KEY
-from airflow_occ_provider.attempts.submission import (
-    SparkJob,
-    Submission,
-    driver_input,
-    local_path,
-    private_folder,
-    runner_arguments,
-    write_privately,
-)
+from airflow_occ_provider.attempts.submission import write_privately
 from airflow_occ_provider.attempts.submitter import Handle
-from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError, install_extra
+from airflow_occ_provider.errors import ConfigurationError, install_extra
 from airflow_occ_provider.hooks.launch import Launch, PlannedJob
-from airflow_occ_provider.in_driver import run_job
+from airflow_occ_provider.hooks.place_drivers import PlaceDrivers, follower_at
+from airflow_occ_provider.storage.attempt_folder import identity_of
+from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.kubernetes.api import PodApi
-from airflow_occ_provider.submitters.kubernetes.cluster import KubernetesCluster
-from airflow_occ_provider.submitters.kubernetes.manifests import (
-    FOLDER,
-    NAMESPACE,
-    refuse_conf,
-    refuse_large,
-)
+from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
+from airflow_occ_provider.submitters.kubernetes.submission_conf import NAMESPACE
 from airflow_occ_provider.submitters.spark_submit import Flag
 
 _MASTER = "k8s://"
 _CONNECTION = "kubernetes_conn_id"
-_OF_IMAGE = "local://"
 _CONTEXT = "spark.kubernetes.context"
-
-_log = logging.getLogger(__name__)
+_NAME = "spark.app.name"
 
 
 @dataclass
-class KubernetesDrivers:
-    """The drivers of one task, in pods.
+class PodCluster:
+    """The cluster in whose pods drivers run.
 
     :param conn_id: connection of type ``kubernetes`` with the cluster's address and the account;
         ``None`` for the pod in which this process runs, else for its kubeconfig.
@@ -58,15 +41,13 @@ class KubernetesDrivers:
 
     conn_id: str | None
     namespace: str | None = None
-    deploy_mode = "cluster"
-    is_remote = True
-    site = None
 
     def refuse(self, planned: PlannedJob) -> None:
-        """Refuse settings with which a pod is not found, or not made again."""
+        """Refuse a cluster that cannot be reached, and a site whose drivers are elsewhere.
+
+        :raises ConfigurationError: naming the setting.
+        """
         site = planned.site
-        refuse_conf(planned.job.conf)
-        refuse_conf(dict(site.spark.options), site.spark.name)
         elsewhere = site.spark_property(NAMESPACE)
         if elsewhere not in (None, self._namespace):
             raise ConfigurationError(
@@ -74,63 +55,33 @@ class KubernetesDrivers:
                 f"is {elsewhere}, and the driver's pod would be looked for in {self._namespace}",
                 remedy='name it in the Spark connection: {"namespace": "..."}',
             )
-        _ = self._api
+        api_client(self._extra)
 
-    @contextmanager
-    def prepared(
-        self, job: SparkJob, options: Mapping[str, str], *, without: Sequence[str] = ()
-    ) -> Iterator[Submission]:
-        """Make the input, which the driver finds in a Secret."""
-        content = {"run_job.py": Path(run_job.__file__).read_bytes()}
-        application, path = job.application, local_path(job.application, is_remote=True)
-        if path is not None:
-            application = f"{FOLDER}/{Path(path).name}"
-            content[Path(path).name] = Path(path).read_bytes()
-        given = driver_input(replace(job, application=application), options, without)
-        content["payload.json"] = json.dumps(given).encode()
-        refuse_large(content)
-        with private_folder(options[IDENTITY_KEY]) as folder:
-            yield Submission(
-                f"{_OF_IMAGE}{FOLDER}/run_job.py",
-                runner_arguments(f"{FOLDER}/payload.json", content["payload.json"]),
-                self._kubeconfig(folder),
-                content=content,
-                folder=str(folder),
-            )
+    def place(self, launch: Launch | None) -> KubernetesPlace:
+        """Return where a submission runs.
 
-    def forget(self, identity: str) -> None:
-        """Remove the pods of a task run, and with them all that they own."""
-        try:
-            for key in (identity, clean_key(identity, outlives=True)):
-                self.follower(Flag()).forget(key)
-        except SubmitterUnreachableError as error:
-            _log.warning("The pods of the task run stay: %s", error.message)
-
-    def submitter(self, launch: Launch) -> KubernetesCluster:
-        """Return the submitter of a command that Spark's hook builds."""
-        spark, context = launch.spark, self._extra.get("cluster_context")
+        :param launch: ``None`` for drivers that other processes have started.
+        """
+        api, conn_id = PodApi(api_client(self._extra), self._namespace), self.conn_id or ""
+        if launch is None:
+            return KubernetesPlace(api, conn_id)
+        submission, spark = launch.submission, launch.spark
+        context = self._extra.get("cluster_context")
         spark._connection = {**spark._connection, "namespace": None}  # it is in the configuration
-        return self._cluster(
-            launch.killed,
-            command=launch.command_with,
-            start_limit=launch.start_limit,
-            conf={**({_CONTEXT: context} if context else {}), **spark._conf},
-            content=launch.submission.content,
-            environment=launch.environment,
+        properties = {**({_CONTEXT: context} if context else {}), **spark._conf}
+        in_pod = replace(
+            submission,
+            application=of_pod(submission.application),
+            environment={**submission.environment, **self._kubeconfig(Path(submission.folder))},
         )
-
-    def follower(self, killed: Flag) -> KubernetesCluster:
-        """Return a submitter that follows pods of earlier processes."""
-        return self._cluster(killed)
-
-    def _cluster(self, killed: Flag, **more: Any) -> KubernetesCluster:
-        ending = PodApi(api_client(self._extra), self._namespace)
-        origin = {"conn_id": self.conn_id or ""}
-        return KubernetesCluster(self._api, ending, killed=killed, origin=origin, **more)
-
-    @cached_property
-    def _api(self) -> PodApi:
-        return PodApi(api_client(self._extra), self._namespace)
+        return KubernetesPlace(
+            api,
+            conn_id,
+            replace(launch, submission=in_pod),
+            identity=identity_of(submission.arguments[0]),
+            application=str(spark._name or properties.get(_NAME) or ""),
+            properties=properties,
+        )
 
     @cached_property
     def _extra(self) -> Mapping[str, Any]:
@@ -141,7 +92,10 @@ class KubernetesDrivers:
         return self.namespace or self._extra.get("namespace") or "default"
 
     def _kubeconfig(self, folder: Path) -> dict[str, str]:
-        """Give ``spark-submit`` the connection's account, by a variable of its environment."""
+        """Return the variable by which ``spark-submit`` has the connection's account.
+
+        :param folder: that only this account reads.
+        """
         path, content = self._extra.get("kube_config_path"), self._extra.get("kube_config")
         if content:
             text = content if isinstance(content, str) else json.dumps(content)
@@ -149,22 +103,35 @@ class KubernetesDrivers:
         return {"KUBECONFIG": path} if path else {}
 
 
-def kubernetes_drivers(task: Any, spark: Any) -> KubernetesDrivers | None:
+def kubernetes_drivers(task: Any, spark: Any) -> PlaceDrivers | None:
     """Return what runs a task's drivers if they are to run in pods.
 
     :param spark: Spark's hook, which has read the connection.
     """
-    given = spark._connection
-    if not str(given["master"]).startswith(_MASTER) or given["deploy_mode"] != "cluster":
+    connection = spark._connection
+    is_cluster = connection["deploy_mode"] == "cluster"
+    if not is_cluster or not str(connection["master"]).startswith(_MASTER):
         return None
     conn_id = BaseHook.get_connection(task._conn_id).extra_dejson.get(_CONNECTION)
-    return KubernetesDrivers(conn_id, given["namespace"])
+    cluster = PodCluster(conn_id, connection["namespace"])
+    return PlaceDrivers(cluster.place, task.table, task.storage_conn_id, cluster.refuse)
 
 
-def kubernetes_follower(handle: Handle, killed: Flag) -> KubernetesCluster:
+def kubernetes_follower(handle: Handle, killed: Flag) -> FolderDriver:
     """Return a submitter that follows a pod of another process."""
     facts = handle.facts
-    return KubernetesDrivers(facts["conn_id"] or None, facts["namespace"]).follower(killed)
+    cluster = PodCluster(facts["conn_id"] or None, facts["namespace"])
+    return follower_at(cluster.place(None), handle, killed)
+
+
+def of_pod(application: str) -> str:
+    """Return the URL by which a driver in a pod reads the runner's file.
+
+    The pod sees a folder of this host under the same path. Spark would upload the file, and needs a
+    place for that.
+    """
+    scheme, _, path = application.partition(":")
+    return f"local:{path}" if scheme == "file" else application
 
 
 def api_client(extra: Mapping[str, Any]) -> Any:

@@ -74,8 +74,12 @@ class PlaceDrivers:
             yield replace(submission, folder=str(private))
 
     def forget(self, identity: str) -> None:
-        """Remove the folders of a task run's attempts, all of which have ended."""
+        """Remove the folders of a task run's attempts, all of which have ended.
+
+        Its place removes what it has kept of them.
+        """
         remove_leftovers(identity)
+        self.place(None).forget(identity)
         open_folder(run_folder(self.table, identity), self.storage_conn_id).clear()
 
     def submitter(self, launch: Launch) -> FolderDriver:

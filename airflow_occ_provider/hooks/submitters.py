@@ -10,13 +10,13 @@ from airflow_occ_provider.hooks.kubernetes import kubernetes_follower
 from airflow_occ_provider.hooks.place_drivers import follower_at
 from airflow_occ_provider.hooks.via import StartedPlace
 from airflow_occ_provider.hooks.yarn import yarn_follower
-from airflow_occ_provider.submitters.kubernetes.cluster import KubernetesCluster
+from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from airflow_occ_provider.submitters.spark_submit import Flag, SparkSubmit
 from airflow_occ_provider.submitters.yarn.cluster import YarnCluster
 
 _FOLLOWERS: dict[str, Callable[[Handle, Flag], Submitter]] = {
     SparkSubmit.name: lambda _, __: SparkSubmit(),
-    KubernetesCluster.name: kubernetes_follower,
+    KubernetesPlace.name: kubernetes_follower,
     StartedPlace.name: lambda handle, killed: follower_at(StartedPlace(), handle, killed),
 }
 

@@ -40,6 +40,14 @@ def run_folder(table: str, identity: str) -> str:
     return f"{'file://' if is_plain else ''}{parent}/{HIDDEN}/{name}/{identity}"
 
 
+def identity_of(folder: str) -> str:
+    """Return the identity of the task run to which an attempt's folder belongs.
+
+    :param folder: its URL.
+    """
+    return posixpath.basename(posixpath.dirname(folder))
+
+
 @dataclass(slots=True)
 class AttemptFolder:
     """The files of one attempt.

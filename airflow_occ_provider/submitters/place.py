@@ -84,3 +84,9 @@ class Place(ABC):
         It is called once, at its end, and raises nothing.
         """
         return []
+
+    def forget(self, identity: str) -> None:  # noqa: B027 - most places keep nothing
+        """Remove what is left of a task run's drivers, all of which have ended.
+
+        It raises nothing.
+        """

@@ -1,4 +1,4 @@
-"""A driver without a JVM: it follows the contract of its folder, and runs a script once it is granted.
+"""A driver without a JVM: it follows the contract of its folder, and does its work once it is granted.
 
 ``python folder_job.py FOLDER SCRIPT``
 """
@@ -16,7 +16,11 @@ from airflow_occ_provider.in_driver.folder import LocalFolder
 from airflow_occ_provider.in_driver.report import Report
 
 
-def main(folder, script):
+def follow(folder, work):
+    """Wait for the grant, and do the work; return the exit code of the process.
+
+    :param work: takes the payload, reports facts by ``run_job.report``, and returns its exit code.
+    """
     files = LocalFolder(folder)
     waiting = granted.Waiting(files, {}, granted.end_process)
     admission = waiting.wait()
@@ -28,12 +32,17 @@ def main(folder, script):
     run_job.COPIES.append(report)
     run_job.GRANTED.append(driver)
     driver.start()
+    exit_code = work(admission.payload)
+    run_job.report("end", exit_code=exit_code, **{**driver.finish(), "is_certain": True})
+    report.close()
+    return 0
+
+
+def run(script):
     program = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True)
     for line in program.stdout:
         run_job.report("printed", line=line)
-    run_job.report("end", exit_code=program.wait(), **{**driver.finish(), "is_certain": True})
-    report.close()
-    return 0
+    return program.wait()
 
 
 def end():
@@ -41,4 +50,4 @@ def end():
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(follow(sys.argv[1], lambda _: run(sys.argv[2])))

@@ -29,7 +29,7 @@ from airflow_occ_provider.hooks.via import StartedPlace
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
-from airflow_occ_provider.submitters.kubernetes.cluster import KubernetesCluster
+from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from airflow_occ_provider.submitters.yarn.cluster import YarnCluster
@@ -116,21 +116,22 @@ def via(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def kubernetes(tmp_path):
+def kubernetes(tmp_path, monkeypatch):
     """Submitters of a real cluster, each of which runs a job's script without Spark."""
-    from tests.k8s.pod_script import script_cluster
+    from tests.k8s.pod_script import script_driver
     from tests.k8s.spark import prepare_namespace
 
+    monkeypatch.setattr(Place, "request_s", 0.5)
     prepare_namespace()
     made = []
 
     def make(job):
-        made.append(script_cluster(SCRIPTS[job]))
+        made.append(script_driver(SCRIPTS[job], KEY, tmp_path))
         return made[-1]
 
     yield make
-    for one in made:
-        one.forget(KEY)
+    for submitter in made:
+        submitter.place.forget(KEY)
 
 
 @pytest.fixture(
@@ -148,9 +149,8 @@ def submitter(request):
 def in_another_process(one):
     """A submitter like this one that knows no more than a handle."""
     if isinstance(one, FolderDriver):
-        return FolderDriver(AttemptFolder, StartedPlace())
-    if isinstance(one, KubernetesCluster):
-        return KubernetesCluster(one.api, one.ending, end_s=60.0)
+        is_pod = isinstance(one.place, KubernetesPlace)
+        return FolderDriver(AttemptFolder, KubernetesPlace(one.place._api) if is_pod else StartedPlace())
     if isinstance(one, YarnCluster):
         return YarnCluster(one.manager)
     return SparkSubmit() if isinstance(one, SparkSubmit) else one

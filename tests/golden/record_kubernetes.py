@@ -16,7 +16,7 @@ from pathlib import Path
 
 from airflow_occ_provider.errors import SubmitterUnreachableError
 from airflow_occ_provider.submitters.kubernetes.pod import Pod
-from tests.k8s.pod_script import api, script_cluster
+from tests.k8s.pod_script import api, script_pod
 from tests.k8s.spark import NAMESPACE, kubectl, prepare_namespace
 from tests.observed import until
 from tests.suspended import suspended
@@ -24,7 +24,6 @@ from tests.suspended import suspended
 FOLDER = Path(__file__).parent / "kubernetes"
 WAITS = "echo begun; sleep 600"
 SENT = (
-    "io.k8s.api.core.v1.Secret",
     "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions",
     "io.k8s.api.core.v1.Pod",
 )
@@ -35,18 +34,10 @@ UNSAID = ("description", "format")
 class Recorded:
     """A driver's pod, and the events of its states."""
 
-    def __init__(self, script=WAITS, container=None):
-        self.one = script_cluster(script, container, end_s=0.1)
-        self.handle, self.events, self.api = None, [], api()
-        self.script = script
-
-    def submit(self, key):
-        def recorded(handle):
-            pod = self.api.pod(handle.facts["pod"])
-            threading.Thread(target=self._watch, args=(pod,), daemon=True).start()
-
-        self.handle = self.one.submit(key, recorded)
-        return self
+    def __init__(self, key, script=WAITS, container=None):
+        self.events, self.api = [], api()
+        self.place, self.handle = script_pod(script, key, container)
+        threading.Thread(target=self._watch, args=(self.pod,), daemon=True).start()
 
     def _watch(self, pod):
         query = {"watch": "true", "fieldSelector": f"metadata.name={pod.name}", "timeoutSeconds": 600}
@@ -84,67 +75,66 @@ class Recorded:
 
 
 def succeeds():
-    return Recorded("echo one; echo two").submit("succeeds").ends()
+    return Recorded("succeeds", "echo one; echo two").ends()
 
 
 def fails():
-    return Recorded("exit 78").submit("fails").ends()
+    return Recorded("fails", "exit 78").ends()
 
 
 def is_ended_by_us():
-    one = Recorded().submit("ended").begins()
-    one.one.end(one.handle)
+    one = Recorded("ended").begins()
+    one.place.kill(one.handle)
     return one.ends()
 
 
 def is_deleted():
-    one = Recorded().submit("deleted").begins()
+    one = Recorded("deleted").begins()
     one.api.delete(one.pod)
     return one.goes()
 
 
 def is_deleted_by_force():
-    one = Recorded().submit("forced").begins()
+    one = Recorded("forced").begins()
     one.api._call("DELETE", f"pods/{one.pod.name}", body={"gracePeriodSeconds": 0})
     return one.goes()
 
 
 def runs_out_of_memory():
     limited = {"resources": {"limits": {"memory": "32Mi"}}}
-    return Recorded("exec perl -e '$x = q(x) x (200 << 20)'", limited).submit("memory").ends()
+    return Recorded("memory", "exec perl -e '$x = q(x) x (200 << 20)'", limited).ends()
 
 
 def is_evicted():
-    one = Recorded("dd if=/dev/zero of=/small/x bs=1M count=5; sleep 600").submit("evicted")
+    one = Recorded("evicted", "dd if=/dev/zero of=/small/x bs=1M count=5; sleep 600")
     return one.has(lambda event: event["object"]["status"].get("reason") == "Evicted").ends()
 
 
 def has_no_image():
-    one = Recorded(container={"image": "docker.io/airflow-occ/none:1"}).submit("image")
+    one = Recorded("image", container={"image": "docker.io/airflow-occ/none:1"})
     one.has(lambda event: "ErrImageNeverPull" in json.dumps(event))
-    one.one.end(one.handle)
+    one.place.kill(one.handle)
     return one.has(lambda event: event["object"]["status"]["phase"] == "Failed")
 
 
-def is_never_given_its_input():
-    one = Recorded()
-    one.one.api.create_secret = lambda _: None
-    one.submit("closed")
+def waits_for_a_volume():
+    mounts = [{"name": "none", "mountPath": "/none"}]
+    one = Recorded("volume", container={"volumeMounts": mounts})
     until(lambda: one.pod.node, "the node")
-    one.one.api.delete(one.pod)
+    one.api.delete(one.pod)
     return one.goes()
 
 
 def is_never_scheduled():
-    one = Recorded(container={"resources": {"requests": {"cpu": "1000"}}}).submit("unscheduled")
+    one = Recorded("unscheduled", container={"resources": {"requests": {"cpu": "1000"}}})
     one.has(lambda event: "Unschedulable" in json.dumps(event))
-    one.one.end(one.handle)
+    one.place.kill(one.handle)
     return one.goes()
 
 
 def loses_its_node():
     """The kubelet is frozen, and the pod is deleted, as the cluster does after five minutes."""
-    one = Recorded().submit("node").begins()
+    one = Recorded("node").begins()
     pid = int((Path(os.environ["KUBECONFIG"]).parent / "kubelet.pid").read_text())
     with suspended(pid):
         one.api.delete(one.pod)
@@ -157,7 +147,7 @@ def loses_its_node():
 
 SCENARIOS = (
     *(succeeds, fails, is_ended_by_us, is_deleted, is_deleted_by_force, runs_out_of_memory, is_evicted),
-    *(has_no_image, is_never_given_its_input, is_never_scheduled, loses_its_node),
+    *(has_no_image, waits_for_a_volume, is_never_scheduled, loses_its_node),
 )
 
 

@@ -1,33 +1,35 @@
 """Make a driver's pod as Spark would, without Spark: in place of ``spark-submit``, so with few imports.
 
 Run as ``make_pod.py [SPARK-SUBMIT'S ARGUMENTS]``. Of the arguments it reads ``--conf``; the variable
-``CONTAINER`` has further fields of the container as JSON.
+``CONTAINER`` has further fields of the container as JSON, and ``SHARED`` the paths of this machine's
+folders that the pod shares.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
 import ssl
 import sys
 import urllib.request
 
 IMAGE = "docker.io/airflow-occ/spark:1"
-LABEL, SECRET = "spark.kubernetes.driver.label.", "spark.kubernetes.driver.secrets."
+LABEL, NAME = "spark.kubernetes.driver.label.", "spark.kubernetes.driver.pod.name"
 VOLUMES = [
     {"name": "usr", "hostPath": {"path": "/usr"}},
     {"name": "small", "emptyDir": {"sizeLimit": "1Mi"}},  # a pod that writes more is evicted
+    {"name": "none", "secret": {"secretName": "none"}},  # a pod that mounts it never starts
 ]
 
 
-def driver(conf, more):
+def driver(conf, more, shared=()):
     """Return the pod.
 
     :param more: further fields of its container.
+    :param shared: folders of this machine that it shares.
     """
-    labels = {one.removeprefix(LABEL): value for one, value in conf.items() if one.startswith(LABEL)}
-    mounts = {one.removeprefix(SECRET): path for one, path in conf.items() if one.startswith(SECRET)}
+    labels = {key.removeprefix(LABEL): value for key, value in conf.items() if key.startswith(LABEL)}
+    folders = {f"shared-{number}": path for number, path in enumerate(shared)}
     container = {
         "name": "spark-kubernetes-driver",
         "image": IMAGE,
@@ -36,23 +38,20 @@ def driver(conf, more):
         "volumeMounts": [
             {"name": "usr", "mountPath": "/usr", "readOnly": True},
             {"name": "small", "mountPath": "/small"},
-            *({"name": name, "mountPath": path} for name, path in mounts.items()),
+            *({"name": name, "mountPath": path} for name, path in folders.items()),
         ],
         **more,
     }
-    volumes = [*VOLUMES, *({"name": name, "secret": {"secretName": name}} for name in mounts)]
+    volumes = [{"name": name, "hostPath": {"path": path}} for name, path in folders.items()]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {
-            "name": f"script-{secrets.token_hex(4)}-driver",
-            "labels": {**labels, "spark-role": "driver"},
-        },
+        "metadata": {"name": conf[NAME], "labels": {**labels, "spark-role": "driver"}},
         "spec": {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 2,
             "containers": [container],
-            "volumes": volumes,
+            "volumes": [*VOLUMES, *volumes],
         },
     }
 
@@ -74,9 +73,10 @@ def create(pod, namespace):
 def conf_of(words):
     """Return Spark's configuration in a command."""
     given = [words[at + 1] for at, word in enumerate(words) if word == "--conf"]
-    return dict(one.split("=", 1) for one in given)
+    return dict(setting.split("=", 1) for setting in given)
 
 
 if __name__ == "__main__":
     conf = conf_of(sys.argv)
-    create(driver(conf, json.loads(os.environ["CONTAINER"])), conf["spark.kubernetes.namespace"])
+    pod = driver(conf, json.loads(os.environ["CONTAINER"]), json.loads(os.environ["SHARED"]))
+    create(pod, conf["spark.kubernetes.namespace"])

@@ -26,7 +26,8 @@ from airflow_occ_provider.attempts.record import RECORD_KEY
 from airflow_occ_provider.embedded.spark import spark_environment
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.submitters.kubernetes.manifests import IDENTITY_LABEL
+from airflow_occ_provider.submitters.kubernetes.pod import Pod
+from airflow_occ_provider.submitters.kubernetes.submission_conf import IDENTITY_LABEL
 from tests.k8s.cluster.node import ADDRESS
 from tests.k8s.conftest import Kubelet, left
 from tests.k8s.jobs.insert_rows import ROWS
@@ -38,7 +39,7 @@ from tests.unit.test_table import add
 
 MOST_TRIES = 6
 MOST_DRAWS = 2  # for each run, as a fault may meet nothing
-PATIENCE_S = 900
+PATIENCE_S = 1800
 SETTLED_S = 120
 DRIVER = "--deploy-mode client"
 OPEN = {"clientPortAddress": "0.0.0.0"}  # noqa: S104 - inside the cluster's own network
@@ -128,10 +129,11 @@ class Rig:
         return bool(found)
 
     def delete_executor(self):
-        found = list(self.api.executors(IDENTITY_LABEL))
-        for pod in found:
-            self.api.delete(pod)
-        return bool(found)
+        query = {"labelSelector": f"{IDENTITY_LABEL},spark-role=executor"}
+        pods = json.loads(self.api._call("GET", "pods", query))["items"]
+        for pod in pods:
+            self.api.delete(Pod(pod))
+        return bool(pods)
 
     def freeze(self):
         kubelet, is_met = Kubelet(), bool(self.pods())

@@ -17,44 +17,53 @@ PLACE = "identity-of-the-task-run-as-long-as-one"[:36]
 
 PROGRAM = """
 import base64, datetime, json, os, sys, time
+from airflow_occ_provider.in_driver.run_job import report
+from tests.contract.folder_job import follow
 
-def say(**fact):
-    print("airflow_occ_provider: " + json.dumps(fact), flush=True)
+def work(content):
+    payload = json.loads(content)
+    report("protected", options=len(payload["options"]), followed=True)
+    if payload["application"].endswith("clean.py"):
+        return 0
+    table, name, seconds = payload["arguments"]
+    time.sleep(float(seconds))
+    timeline = table + "/.hoodie/timeline/"
+    instant = datetime.datetime.now().strftime("%Y%m%d%H%M%S%f")[:17]
+    message = "Creating a new instant [==>" + instant + "__commit__REQUESTED]"
+    report("hudi", logger="ActiveTimelineV2", message=message)
+    for state in (".commit.requested", ".inflight"):
+        open(timeline + instant + state, "x").close()
+    open(table + "/.hoodie/.heartbeat/" + instant, "x").close()
+    report("hudi", logger="TransactionUtils", message="Successfully resolved conflicts, if any")
+    completed = datetime.datetime.now().strftime("%Y%m%d%H%M%S%f")[:17]
+    new = table + "/" + instant + ".new"
+    open(new, "xb").write(base64.b64decode(os.environ["COMMIT"]))
+    os.rename(new, timeline + instant + "_" + completed + ".commit")
+    os.remove(table + "/.hoodie/.heartbeat/" + instant)
+    return 0
 
-given = json.load(open("/etc/airflow-occ/payload.json"))
-assert open("/etc/airflow-occ/run_job.py").read()
-say(fact="protected", options=len(given["options"]), followed=True)
-if given["application"].endswith("clean.py"):
-    say(fact="end", exit_code=0)
-    sys.exit()
-table, name, seconds = given["arguments"]
-time.sleep(float(seconds))
-timeline = table + "/.hoodie/timeline/"
-instant = datetime.datetime.now().strftime("%Y%m%d%H%M%S%f")[:17]
-message = "Creating a new instant [==>" + instant + "__commit__REQUESTED]"
-say(fact="hudi", logger="ActiveTimelineV2", message=message)
-for state in (".commit.requested", ".inflight"):
-    open(timeline + instant + state, "x").close()
-open(table + "/.hoodie/.heartbeat/" + instant, "x").close()
-say(fact="hudi", logger="TransactionUtils", message="Successfully resolved conflicts, if any")
-completed = datetime.datetime.now().strftime("%Y%m%d%H%M%S%f")[:17]
-new = table + "/" + instant + ".new"
-open(new, "xb").write(base64.b64decode(os.environ["COMMIT"]))
-os.rename(new, timeline + instant + "_" + completed + ".commit")
-os.remove(table + "/.hoodie/.heartbeat/" + instant)
-say(fact="end", exit_code=0)
+sys.exit(follow(sys.argv[1], work))
 """
+ROOT = str(pathlib.Path(__file__).parents[2])
 
 
 def main(words):
-    conf, folder = conf_of(words), os.environ["RIG_FOLDER"]
-    template = pathlib.Path(folder, "commit").read_bytes()
-    content = template.replace(PLACE.encode(), os.environ["AIRFLOW_OCC_IDENTITY"][: len(PLACE)].encode())
-    pod = driver(conf, {"command": ["python3", "-c", PROGRAM]})
+    conf, shared = conf_of(words), os.environ["RIG_FOLDER"]
+    folder = words[-1].removeprefix("file://")
+    identity = pathlib.Path(folder).parent.name
+    content = pathlib.Path(shared, "commit").read_bytes()
+    content = content.replace(PLACE.encode(), identity[: len(PLACE)].encode())
+    # The first process of a container ignores the SIGKILL by which the driver ends itself.
+    command = ["sh", "-c", 'python3 -c "$PROGRAM" "$FOLDER"; exit $?']
+    pod = driver(conf, {"command": command}, [shared, ROOT])
     (container,) = pod["spec"]["containers"]
-    container["env"].append({"name": "COMMIT", "value": base64.b64encode(content).decode()})
-    container["volumeMounts"].append({"name": "rig", "mountPath": folder})
-    pod["spec"]["volumes"].append({"name": "rig", "hostPath": {"path": folder}})
+    variables = {
+        "COMMIT": base64.b64encode(content).decode(),
+        "PROGRAM": PROGRAM,
+        "FOLDER": folder,
+        "PYTHONPATH": ROOT,
+    }
+    container["env"] += [{"name": name, "value": value} for name, value in variables.items()]
     create(pod, conf["spark.kubernetes.namespace"])
     print("created", pod["metadata"]["name"], flush=True)
 

@@ -11,47 +11,69 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.attempts.identity import IDENTITY_KEY
+from airflow_occ_provider.attempts.staging import offered
+from airflow_occ_provider.attempts.start_limit import NO_LIMIT
+from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.submitter import Ended
-from airflow_occ_provider.submitters.kubernetes.cluster import KubernetesCluster
+from airflow_occ_provider.driver.contract import PAYLOAD
+from airflow_occ_provider.hooks.kubernetes import of_pod
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder
+from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
+from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from tests.k8s.cluster.node import ADDRESS, API
 from tests.k8s.conftest import left
 from tests.k8s.pod_script import api
 from tests.k8s.spark import CONNECTION, environment
-from tests.k8s.test_pods import read_all, until
+from tests.observed import until
 
 ROOT = Path(__file__).parents[2]
 RUNS = os.environ.get("RUNS", "20")
-JOB = b"""
+JOB = """
 import sys
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.getOrCreate()
-print("rows:", spark.range(1000).repartition(2).count(), flush=True)
-print("said to stderr", file=sys.stderr)
-spark._jvm.System.err.println("said by the JVM")
+assert spark.range(1000).repartition(2).count() == 1000
 sys.exit(78)
 """
 
 
-def test_a_driver_of_spark_runs_once_and_tells_its_exit_code(tmp_path):
-    def command(conf):
-        given = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
-        submit = ("spark-submit", "--master", f"k8s://{API}", "--deploy-mode", "cluster")
-        return [*submit, *given, "local:///etc/airflow-occ/job.py"]
+class Submitted:
+    """Spark's own ``spark-submit``."""
 
-    spark = environment(tmp_path)
-    one = KubernetesCluster(api(), api(), command, content={"job.py": JOB}, environment=spark)
-    handle = one.submit("spark", lambda _: None)
-    assert one.find("spark") == handle
-    lines = read_all(one, handle)
-    for said in ("rows: 1000\n", "said to stderr\n", "said by the JVM\n"):
-        assert lines.count(said) == 1
-    assert one.poll(handle) == Ended(78)
-    pod = one.api.pod(handle.facts["pod"])
+    start_limit = NO_LIMIT
+
+    def __init__(self, runner, folder, environment):
+        self._runner, self._folder, self.environment = runner, folder, environment
+
+    def command_with(self, conf):
+        settings = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+        submit = ("spark-submit", "--master", f"k8s://{API}", "--deploy-mode", "cluster")
+        return [*submit, *settings, of_pod(self._runner), self._folder]
+
+
+def test_a_driver_of_spark_runs_once_and_tells_its_exit_code(tmp_path):
+    (tmp_path / "job.py").write_text(JOB)
+    job, key = SparkJob(str(tmp_path / "job.py")), "spark"
+    folder = AttemptFolder(f"file://{tmp_path}/run/{key}/1")
+    with offered(job, {IDENTITY_KEY: key}, folder) as submission:
+        runner, (url,) = submission.application, submission.arguments
+        launched = Submitted(runner, url, environment(tmp_path / "spark", tmp_path))
+        place = KubernetesPlace(api(), launch=launched, identity=key, application="A job: 1")
+        offer = Offer(folder, runner, submission.content[PAYLOAD])
+        driver = FolderDriver(AttemptFolder, place, offer)
+        handle, entries = driver.submit(key, lambda _: None), []
+        until(lambda: (read := driver.read(handle, 0.1)) is None or entries.extend(read), "the end")
+    assert driver.poll(handle) == Ended(78)
+    kinds = [entry["fact"] for entry in entries if not isinstance(entry, str)]
+    assert kinds.count("protected") == kinds.count("end") == 1
+    assert any("The last lines of the log" in entry for entry in entries), "it has failed"
+    pod = api().pod(handle.facts["pod"])
     assert pod.shown["spec"]["restartPolicy"] == "Never"
     kinds = {name.partition("/")[0] for name in left()}
-    assert kinds >= {"pod", "secret", "configmap"}  # Spark itself deletes the service
-    one.forget("spark")
+    assert kinds >= {"pod", "configmap"}  # Spark itself deletes the service
+    place.forget(key)
     until(lambda: not left(), "the cluster's own collector")
 
 

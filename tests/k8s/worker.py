@@ -15,14 +15,18 @@ from pathlib import Path
 
 from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_occ_provider.attempts import staging
 from airflow_occ_provider.attempts.site import Site, Source
+from airflow_occ_provider.driver.attempt import REQUEST_S, silence_s
 from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.submitters import folder_driver
 from airflow_occ_provider.triggers import driver
 from tests.fixed_options import fix_options
 
 JOB = Path(__file__).parent / "jobs" / "insert_rows.py"
 RETRY, MAX_TRIES = 75, 20
+LIFE_S = 150.0  # in place of 15 minutes, for a pod that was deleted by force
 NO_SITE = Site(Source("spark-defaults.conf", ()))
 HEARTBEAT = {
     "hoodie.client.heartbeat.interval_in_ms": "3000",
@@ -73,7 +77,9 @@ def main(folder, name, number):
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(asctime)s %(message)s")
     table = str(folder / "lake" / "rows")
     is_stand_in = "RIG_FOLDER" in os.environ
-    driver._UNSEEN_S = 60.0  # in place of ten minutes, for a pod that was deleted by force
+    driver._UNSEEN_S = 60.0  # in place of ten minutes
+    staging.LIFE_S = folder_driver.LIFE_S = LIFE_S
+    folder_driver.SILENCE_S = silence_s(LIFE_S, REQUEST_S)
     task = (WithoutHudi if is_stand_in else HudiWriteOperator)(
         task_id=name,
         application=str(JOB),

@@ -62,7 +62,10 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
         set(),
     ),
     "submitters.gate": (set(), set()),
-    "submitters.kubernetes": ({"errors", "attempts", "submitters"}, {"kubernetes", "urllib3"}),
+    "submitters.kubernetes": (
+        {"errors", "driver", "attempts", "submitters"},
+        {"kubernetes", "urllib3"},
+    ),
     "submitters": ({"errors", "driver", "attempts", "submitters"}, {"psutil"}),
     "hooks.task_instances": (
         {"errors", "storage", "leases", "attempts", "hooks"},

@@ -1,9 +1,10 @@
-"""The follower of pods, against what a real API server has shown, and its schema."""
+"""Pods of Kubernetes as a place, against what a real API server has shown, and its schema."""
 
 from __future__ import annotations
 
-import base64
 import json
+import os
+import re
 import time
 from datetime import datetime
 from pathlib import Path
@@ -12,24 +13,29 @@ import pytest
 from jsonschema import Draft7Validator
 from kubernetes.client import ApiException
 
+from airflow_occ_provider.attempts.start_limit import NO_LIMIT
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
-from airflow_occ_provider.errors import (
-    ConfigurationError,
-    NotSubmittedError,
-    StateStoreError,
-    SubmitterUnreachableError,
-)
-from airflow_occ_provider.submitters.kubernetes import manifests
+from airflow_occ_provider.driver.contract import Hello
+from airflow_occ_provider.errors import NotSubmittedError, SubmitterUnreachableError
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder
+from airflow_occ_provider.submitters import cluster_place, folder_driver
+from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
 from airflow_occ_provider.submitters.kubernetes.api import PodApi
-from airflow_occ_provider.submitters.kubernetes.cluster import KubernetesCluster
+from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from airflow_occ_provider.submitters.kubernetes.pod import Pod
-from airflow_occ_provider.submitters.kubernetes.pod_log import PodLog
-from airflow_occ_provider.submitters.patience import Patience
+from airflow_occ_provider.submitters.kubernetes.submission_conf import (
+    identity_label,
+    pod_name,
+    submission_conf,
+)
+from tests.unit.folder_drivers import FolderDriverOfTest
 
 RECORDED = Path(__file__).parents[1] / "golden" / "kubernetes"
 SCHEMA = json.loads((RECORDED / "schema.json").read_text())
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 KEY = "0f0e4a5c-of-a-task-run"
+FOLDER = f"s3a://lake/.airflow_occ/trips/{KEY}/0a1b2c3d"
+LOG = b"".join(b"line %d\n" % number for number in range(40))
 
 
 def events(name):
@@ -65,7 +71,7 @@ ENDS = {
     "runs_out_of_memory": -9,
     "is_evicted": -9,
     "has_no_image": -9,
-    "is_never_given_its_input": -9,
+    "waits_for_a_volume": -9,
     "is_never_scheduled": -9,
 }
 SAID = {
@@ -94,7 +100,7 @@ def test_a_pod_says_for_people_what_it_waits_for_and_how_it_ended(name, said):
 
 def test_a_running_driver_needs_no_words():
     assert any(pod.has_begun and not pod.describe() for pod in pods("is_ended_by_us"))
-    assert all(not pod.describe() for pod in pods("is_never_given_its_input") if pod.is_living)
+    assert all(not pod.describe() for pod in pods("waits_for_a_volume") if pod.is_living)
 
 
 def test_a_pod_that_was_deleted_by_force_proves_nothing():
@@ -181,120 +187,35 @@ def test_the_recorded_pods_fit_the_schema(name):
         check("io.k8s.api.core.v1.Pod", event["object"])
 
 
-def test_every_manifest_fits_the_servers_schema():
-    pod = pods("succeeds")[0]
-    secret = manifests.secret("airflow-occ-1-2", KEY, {"a.py": b"\xff\x00"}, pod=pod.name, uid=pod.uid)
-    check("io.k8s.api.core.v1.Secret", secret)
-    assert base64.b64decode(secret["data"]["a.py"]) == b"\xff\x00"
-    check(f"{META}.DeleteOptions", manifests.deletion(pod.uid))
-    patched = {**pod.shown, "spec": {**pod.shown["spec"], **manifests.ends_now()["spec"]}}
-    check("io.k8s.api.core.v1.Pod", patched)
-    with pytest.raises(AssertionError):
-        check("io.k8s.api.core.v1.Secret", {**secret, "dta": {}})
-
-
-def test_sparks_configuration_has_labels_secret_and_namespace():
-    conf = manifests.protected_conf(KEY, {"a": 1}, submission="s-1", namespace="n")
+def test_sparks_configuration_has_the_pods_name_labels_and_namespace():
+    theirs = {"a": 1, "spark.kubernetes.driver.pod.name": "the one of each try"}
+    conf = submission_conf(theirs, identity=KEY, pod="p-driver", namespace="n")
     assert conf == {
         "a": "1",
         "spark.kubernetes.namespace": "n",
+        "spark.kubernetes.driver.pod.name": "p-driver",
         "spark.kubernetes.submission.waitAppCompletion": "false",
-        "spark.kubernetes.driver.secrets.s-1": "/etc/airflow-occ",
-        **{
-            f"spark.kubernetes.{role}.label.airflow-occ-{name}": value
-            for role in ("driver", "executor")
-            for name, value in (("identity", KEY), ("submission", "s-1"))
-        },
+        "spark.kubernetes.driver.label.airflow-occ-identity": KEY,
+        "spark.kubernetes.executor.label.airflow-occ-identity": KEY,
     }
 
 
 @pytest.mark.parametrize("key", [KEY, "k" * 64, "Ä key", "-a", "a-"])
-def test_names_and_labels_are_those_that_kubernetes_allows(key):
-    import re
-
-    label = manifests.identity_label(key)
+def test_labels_are_those_that_kubernetes_allows(key):
+    label = identity_label(key)
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9_.]{0,61}[a-z0-9])?", label)
     assert (label == key) == (key == KEY)
-    name = manifests.submission_name(key)
-    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", f"{name}-volume")  # Spark's volume
-    assert manifests.submission_name(key) != name
 
 
-def test_what_allows_one_submission_or_does_not_fit_is_refused():
-    fixed = {"spark.kubernetes.driver.pod.name": "mine"}
-    with pytest.raises(ConfigurationError, match=r"conf spark.kubernetes.driver.pod.name: .*mine"):
-        manifests.protected_conf(KEY, fixed, submission="s", namespace="n")
-    manifests.refuse_large({"a": b"x" * 1024 * 1024})
-    with pytest.raises(ConfigurationError, match=r"application: .*1048577 bytes.*s3a://"):
-        manifests.refuse_large({"a": b"x" * 1024 * 1024, "b": b"y"})
+@pytest.mark.parametrize("application", ["", "--", "dag.write_trips.manual__2026-11-23", "Ä" + "x" * 99])
+def test_a_pods_name_is_one_of_a_host_and_of_one_attempt(application):
+    name = pod_name(application, FOLDER)
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name)
+    assert name == pod_name(application, FOLDER)
+    assert name != pod_name(application, f"{FOLDER}0")
 
 
-# Its log.
-
-LOG = [f"2026-11-23T14:00:{n // 10:02}.{n % 10}00000000Z line {n}\n" for n in range(40)]
-
-
-def served(lines, asked):
-    def read(since):
-        asked.append(since)
-        return "".join(one for one in lines if not since or one[:19] >= since[:19]).encode()
-
-    return read
-
-
-def test_a_log_is_read_once_and_only_its_last_two_seconds_again():
-    log, asked, found = PodLog(), [], []
-    for count in (0, 1, 7, 25, 25, 40):
-        found += log.lines(served(LOG[:count], asked))
-    assert found == [f"line {n}\n" for n in range(40)]
-    assert asked[:3] == [None, None, "2026-11-23T13:59:59Z"]
-    assert asked[-1] == "2026-11-23T14:00:01Z"
-    assert log.is_whole
-
-
-def test_equal_lines_of_one_moment_are_kept_apart():
-    log = PodLog()
-    assert log.lines(lambda _: (LOG[0] * 2).encode()) == ["line 0\n"] * 2
-    assert log.lines(lambda _: (LOG[0] * 3).encode()) == ["line 0\n"]
-
-
-def test_an_incomplete_line_is_read_when_it_is_complete_or_the_last_one():
-    log = PodLog()
-    text = "".join(LOG[:2]).encode()
-    assert log.lines(lambda _: text[:-3]) == ["line 0\n"]
-    assert log.lines(lambda _: text[:-1], is_over=True) == ["line 1\n"]
-
-
-def test_a_log_whose_beginning_was_rotated_away_is_not_whole():
-    log = PodLog()
-    log.lines(lambda _: "".join(LOG[:5]).encode())
-    assert log.lines(lambda _: "".join(LOG[8:10]).encode()) == ["line 8\n", "line 9\n"]
-    assert not log.is_whole
-
-
-@pytest.mark.parametrize(("started", "is_whole"), [("13:59:30", True), ("13:58:00", False)])
-def test_a_log_that_begins_long_after_its_container_is_not_whole(started, is_whole):
-    log = PodLog()
-    log.lines(lambda _: "".join(LOG).encode(), started=f"2026-11-23T{started}Z")
-    assert log.is_whole is is_whole
-
-
-def test_a_node_that_says_it_has_no_log_gives_no_lines():
-    log = PodLog()
-    assert log.lines(lambda _: b"unable to retrieve container logs for c://1", is_over=True) == []
-    assert not log.is_whole
-    assert PodLog().lines(lambda _: None) is None
-
-
-def test_a_node_may_live_in_another_time_zone():
-    log, asked = PodLog(), []
-    lines = ["2026-11-23T15:00:03.1+01:00 a\n"]
-    assert log.lines(served(lines, asked)) == ["a\n"]
-    assert log.lines(served(lines, asked)) == []
-    assert asked == [None, "2026-11-23T14:00:02Z"]
-
-
-# The whole follower, over a cluster that shows recorded states.
+# The place, over a cluster that shows recorded states.
 
 
 class Answer:
@@ -303,7 +224,7 @@ class Answer:
         self._lines = content if isinstance(content, list) else []
 
     def __iter__(self):
-        return iter(json.dumps(one).encode() for one in self._lines)
+        return iter(json.dumps(event).encode() for event in self._lines)
 
     def close(self):
         pass
@@ -318,9 +239,9 @@ class RecordedCluster:
 
     configuration = Configuration()
 
-    def __init__(self, name, log=b""):
-        self.events, self.log, self.asked, self.secrets = events(name), log, [], set()
-        self.at, self.broken = 0, None
+    def __init__(self, name):
+        self.events, self.asked = events(name), []
+        self.at, self.broken, self.broken_log = 0, None, None
 
     def call_api(self, path, verb, *, query_params, body, header_params, _request_timeout, **_):
         assert max(_request_timeout) <= 15
@@ -328,190 +249,237 @@ class RecordedCluster:
         self.asked.append((verb, "/".join(parts), body))
         if self.broken:
             raise self.broken
-        return getattr(self, f"{verb.lower()}_{parts[0]}")(parts[1:], query, body)
+        return getattr(self, f"{verb.lower()}_{parts[0]}")(parts[1:], query)
 
     @property
     def now(self):
         return self.events[min(self.at, len(self.events) - 1)]
 
-    def get_pods(self, parts, query, _):
+    def get_pods(self, parts, query):
         if parts[1:] == ["log"]:
-            since = query.get("sinceTime", "")[:19].encode()
-            return Answer(b"".join(one for one in self.log.splitlines(True) if one[:19] >= since))
+            if self.broken_log:
+                raise self.broken_log
+            assert query["container"] == "spark-kubernetes-driver"
+            return Answer(b"".join(LOG.splitlines(True)[-int(query["tailLines"]) :]))
         if "watch" in query:
             seen = int(query["resourceVersion"])
-            return Answer([one for one in self.events if version(one) > seen])
+            return Answer([event for event in self.events if version(event) > seen])
         event = self.now
         if not parts:
-            is_driver = query["labelSelector"].endswith("spark-role=driver")
-            shown = [event["object"]] if is_driver and event["type"] != "DELETED" else []
-            return Answer({"items": shown})
+            is_run = query["labelSelector"] == f"airflow-occ-identity={KEY},spark-role=driver"
+            is_shown = is_run and event["type"] != "DELETED"
+            return Answer({"items": [event["object"]] if is_shown else []})
         self.at += 1
         if event["type"] == "DELETED":
             raise ApiException(404, "Not Found")
         return Answer(event["object"])
-
-    def get_secrets(self, parts, *_):
-        if parts[0] not in self.secrets:
-            raise ApiException(404, "Not Found")
-        return Answer({})
-
-    def post_secrets(self, _, __, body):
-        self.secrets.add(body["metadata"]["name"])
-        return Answer({})
 
     def patch_pods(self, *_):
         return Answer({})
 
     delete_pods = patch_pods
 
+    def changes(self):
+        """What was sent, but for questions."""
+        return [(verb, path, body) for verb, path, body in self.asked if verb != "GET"]
+
 
 def version(event):
     return int(event["object"]["metadata"]["resourceVersion"])
 
 
-def follower(server, **more):
-    api = PodApi(server, "spark")
-    return KubernetesCluster(api, api, **{"end_s": 0.0, "poll_s": 0.0, **more})
+class Launched:
+    """A command in place of ``spark-submit``."""
+
+    environment, start_limit = os.environ, NO_LIMIT
+
+    def __init__(self, command, then=lambda: None):
+        self.command, self.then, self.conf = command, then, None
+
+    def command_with(self, conf):
+        self.conf = conf
+        self.then()
+        return self.command
+
+
+def place_of(server, launched=None):
+    return KubernetesPlace(PodApi(server, "spark"), launch=launched, identity=KEY, application="trips")
 
 
 def handle_of(server):
-    pod = Pod(server.events[0]["object"])
-    facts = {"key": KEY, "pod": pod.name, "uid": pod.uid, "namespace": "spark", "submission": "s"}
-    return Handle("kubernetes", pod.name, facts)
-
-
-def read_all(one, handle):
-    lines, deadline = [], time.monotonic() + 10
-    while (found := one.read(handle, 0)) is not None:
-        assert time.monotonic() < deadline
-        lines += found
-    return lines
+    facts = {"conn_id": "", "namespace": "spark", "pod": Pod(server.events[0]["object"]).name}
+    return Handle("kubernetes", "pod", facts)
 
 
 @pytest.mark.parametrize(("name", "code"), ENDS.items())
-def test_a_recorded_driver_is_followed_to_its_end(name, code):
-    server = RecordedCluster(name, "".join(LOG).encode())
-    server.secrets.add("s")
-    one, handle = follower(server), handle_of(server)
-    lines = read_all(one, handle)
-    state = one.poll(handle)
-    assert isinstance(state, Ended)
-    assert state.exit_code == code
-    assert ("line 39\n" in lines) == any(pod.has_begun for pod in pods(name))
-    assert [line for line in lines if line.startswith("Pod ")]
-
-
-def test_a_pod_that_is_gone_has_ended_if_its_last_state_proves_it():
-    server = RecordedCluster("is_deleted")
-    server.at, one, handle = 1, follower(server), handle_of(server)
-    assert one.poll(handle) == Running()
-    server.at = len(server.events) - 1
-    assert one.poll(handle) == Ended(-9)
+def test_a_recorded_driver_is_seen_to_its_end(name, code):
+    server = RecordedCluster(name)
+    place, handle = place_of(server), handle_of(server)
+    states = [place.state(handle) for _ in server.events]
+    assert states[0] == Running()
+    assert states[-1] == Ended(code)
+    lines = place.output(0)
+    assert lines
+    assert all(line.startswith("Pod spark/") and line.endswith("\n") for line in lines)
+    assert len(lines) == len(set(lines))
+    assert place.output(0) == []
 
 
 @pytest.mark.parametrize("name", ["is_deleted", "is_deleted_by_force"])
-def test_a_pod_that_is_gone_is_unseen_if_nothing_proves_its_end(name):
+def test_a_pod_that_is_gone_has_ended_if_its_last_state_proves_it(name):
     server = RecordedCluster(name)
-    one, handle = follower(server), handle_of(server)
-    server.at = 1
-    if name == "is_deleted_by_force":
-        assert one.poll(handle) == Running()
+    server.at, place, handle = 1, place_of(server), handle_of(server)
+    assert place.state(handle) == Running()
     server.at = len(server.events) - 1
-    state = one.poll(handle)
-    assert isinstance(state, Unseen)
-    assert not state.is_away
-    assert one.read(handle, 0) == []
+    state = place.state(handle)
+    if name == "is_deleted":
+        assert state == Ended(-9)
+    else:
+        assert isinstance(state, Unseen)
+        questions = len(server.asked)
+        assert isinstance(place.state(handle), Unseen)
+        assert len(server.asked) == questions + 1  # the watch for it lasts for seconds: once is enough
 
 
-def test_another_pod_of_the_same_name_is_not_the_driver():
-    server = RecordedCluster("succeeds")
-    other = Handle("kubernetes", "x", {**handle_of(server).facts, "uid": "another"})
-    assert isinstance(follower(server).poll(other), Unseen)
+def test_a_pod_that_is_gone_and_was_never_seen_proves_nothing():
+    server = RecordedCluster("is_deleted")
+    server.at = len(server.events) - 1
+    assert isinstance(place_of(server).state(handle_of(server)), Unseen)
 
 
-def test_a_cluster_that_does_not_answer_is_asked_again_until_patience_is_over():
-    server = RecordedCluster("loses_its_node")
-    server.secrets.add("s")
-    one, handle = follower(server, patience=Patience(0.2)), handle_of(server)
+def test_a_last_state_is_asked_for_again_if_the_cluster_did_not_answer():
+    server = RecordedCluster("is_deleted")
+    server.at, place, handle = 1, place_of(server), handle_of(server)
+    place.state(handle)
     server.broken = ApiException(503, "Service Unavailable")
-    state = one.poll(handle)
-    assert isinstance(state, Unseen)
-    assert state.is_away
-    assert one.read(handle, 0) == []
-    time.sleep(0.2)
-    with pytest.raises(SubmitterUnreachableError, match="has not answered for 0 minutes"):
-        one.read(handle, 0)
-    assert not one.poll(handle).is_away
-    server.broken = None
-    assert one.poll(handle) == Running()
-    assert not one.patience.is_over
-
-
-def test_a_pod_that_was_not_given_its_input_is_not_found_but_deleted():
-    server = RecordedCluster("loses_its_node")
-    server.events[:] = server.events[:1]
-    server.events[0]["object"]["metadata"]["labels"]["airflow-occ-submission"] = "s"
-    assert follower(server).find(KEY) is None
-    assert server.asked[-1][0] == "DELETE"
-    server.secrets.add("s")
-    assert follower(server).find(KEY).facts["submission"] == "s"
+    with pytest.raises(SubmitterUnreachableError, match=r"answers GET pods/.* by 503"):
+        place.state(handle)
+    server.broken, server.at = None, len(server.events) - 1
+    assert place.state(handle) == Ended(-9)
 
 
 def test_a_driver_is_ended_by_a_deadline_that_keeps_its_status_and_log():
     server = RecordedCluster("is_ended_by_us")
-    server.at = 2
-    one = follower(server, end_s=0.3)
-    one.end(handle_of(server))
-    patches = [body for verb, _, body in server.asked if verb == "PATCH"]
-    assert patches == [{"spec": {"activeDeadlineSeconds": 1}}]
+    server.at, place, handle = 2, place_of(server), handle_of(server)
+    place.kill(handle)
+    ((verb, path, body),) = server.changes()
+    assert (verb, path) == ("PATCH", f"pods/{handle.facts['pod']}")
+    assert body == {"spec": {"activeDeadlineSeconds": 1}}
+    pod = server.events[2]["object"]
+    check("io.k8s.api.core.v1.Pod", {**pod, "spec": {**pod["spec"], **body["spec"]}})
+    with pytest.raises(AssertionError):
+        check("io.k8s.api.core.v1.Pod", {**pod, "spec": {**pod["spec"], "deadline": 1}})
 
 
-def submitted(server, **more):
-    """A submitter whose spark-submit makes the server's pod."""
-    shown = server.events[0]["object"]
-
-    def command(conf):
-        shown["metadata"]["labels"] = {"airflow-occ-submission": _submission(conf)}
-        return ["true"]
-
-    return follower(server, command=command, content={"a": b"1"}, **more)
+def test_a_pod_that_no_node_has_is_deleted_and_no_later_one_of_its_name():
+    server = RecordedCluster("is_never_scheduled")
+    place_of(server).kill(handle_of(server))
+    ((verb, _, body),) = server.changes()
+    assert verb == "DELETE"
+    check(f"{META}.DeleteOptions", body)
+    assert body["preconditions"] == {"uid": Pod(server.events[0]["object"]).uid}
 
 
-def _submission(conf):
-    return conf["spark.kubernetes.driver.label.airflow-occ-submission"]
+def test_a_kill_is_quiet_if_the_cluster_is_away_or_the_pod_is_gone():
+    server = RecordedCluster("is_deleted")
+    server.at = len(server.events) - 1
+    place_of(server).kill(handle_of(server))
+    server.broken = ConnectionRefusedError()
+    place_of(server).kill(handle_of(server))
+    assert server.changes() == []
 
 
-def test_a_driver_is_recorded_before_it_gets_its_input():
-    server, at_record = RecordedCluster("succeeds"), []
-    server.events[:] = server.events[:1]
-    one = submitted(server)
-    handle = one.submit(KEY, lambda _: at_record.append(set(server.secrets)))
-    assert at_record == [set()]
-    assert server.secrets == {handle.facts["submission"]}
+def test_the_pods_of_a_task_run_are_removed_by_its_label(caplog):
+    server = RecordedCluster("succeeds")
+    place_of(server).forget("another")
+    assert server.changes() == []
+    place_of(server).forget(KEY)
+    assert [verb for verb, _, _ in server.changes()] == ["DELETE"]
+    server.broken = ConnectionRefusedError()
+    place_of(server).forget(KEY)
+    assert "The pods of the task run stay: the cluster at https://cluster.test" in caplog.text
+
+
+def test_a_failed_driver_leaves_how_its_pod_ended_and_the_end_of_its_log():
+    server = RecordedCluster("runs_out_of_memory")
+    server.at, place, handle = len(server.events) - 1, place_of(server), handle_of(server)
+    first, second, *rest = place.last_lines(handle)
+    assert "exit code 137 (OOMKilled)" in first
+    assert "The last lines of the log" in second
+    assert rest == [f"line {number}\n" for number in range(20, 40)]
+    server.broken_log = ApiException(403, "Forbidden")
+    assert place.last_lines(handle) == [first]
+    server.broken = ConnectionRefusedError()
+    assert place.last_lines(handle) == []
+
+
+# A submission.
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_place, "_PERIODS_S", (0.0, 0.0))
+    monkeypatch.setattr(cluster_place, "_LOOK_S", 0.01)
+    monkeypatch.setattr(folder_driver, "_GATE_S", 0.01)
+    path = tmp_path / "attempt"
+    path.mkdir()
+    return path
+
+
+def offering(folder, place):
+    return FolderDriver(AttemptFolder, place, Offer(AttemptFolder(str(folder)), "run_job.py", b"{}"))
+
+
+def test_a_driver_of_a_pod_is_granted_by_its_folder_whatever_it_says(folder):
+    server, driver = RecordedCluster("is_ended_by_us"), FolderDriverOfTest(folder, "n")
+    server.events[2:] = server.events[2:3]  # it runs
+    launched = Launched(["echo", "submitted"], driver.start)
+    place, recorded = place_of(server, launched), []
+    submitter = offering(folder, place)
+    handle = submitter.submit("key", recorded.append)
+    driver.join()
+    assert driver.ran == b"{}"
+    assert recorded == [handle]
+    pod = launched.conf["spark.kubernetes.driver.pod.name"]
+    assert pod == pod_name("trips", str(folder))
+    assert handle.name == f"pod spark/{pod}"
+    assert {"conn_id": "", "namespace": "spark", "pod": pod}.items() <= handle.facts.items()
     assert Handle.from_json(handle.to_json()) == handle
+    deadline, lines = time.monotonic() + 30, []
+    while len(lines) < 2:
+        assert time.monotonic() < deadline
+        lines += submitter.read(handle, 0.01)
+    assert sorted(lines) == [f"The driver's log: kubectl -n spark logs -f {pod}\n", "submitted\n"]
+    lies = {"pod": "another", "namespace": "kube-system", "host": "{}"}
+    name, facts = place.identify(Hello("m", details=lies))
+    assert (name, facts["pod"], facts["namespace"]) == (f"pod spark/{pod}", pod, "spark")
 
 
-def test_a_driver_that_cannot_be_recorded_never_starts():
+def test_a_pod_that_ends_before_its_driver_waits_is_an_error_with_the_end_of_its_log(folder, caplog):
+    server = RecordedCluster("runs_out_of_memory")
+    with pytest.raises(NotSubmittedError, match=r"exit code 137 \(OOMKilled\)\n.*\nline 20\n"):
+        offering(folder, place_of(server, Launched(["true"]))).submit("key", lambda _: None)
+    assert (folder / "revoked").exists()
+
+
+def test_what_a_pod_waits_for_is_logged_once(folder, caplog):
+    server = RecordedCluster("is_never_scheduled")
+    caplog.set_level("INFO", "airflow_occ_provider.submitters.kubernetes.place")
+    with pytest.raises(NotSubmittedError):
+        offering(folder, place_of(server, Launched(["true"]))).submit("key", lambda _: None)
+    assert caplog.text.count("Unschedulable") == 1
+
+
+def test_a_cluster_without_the_pod_is_another_one(folder):
+    server = RecordedCluster("is_deleted")
+    server.at = len(server.events) - 1
+    with pytest.raises(NotSubmittedError, match=r"cluster.test.* has no pod trips-.*kubernetes_conn_id"):
+        offering(folder, place_of(server, Launched(["true"]))).submit("key", lambda _: None)
+
+
+def test_what_a_failed_spark_submit_has_made_is_ended(folder):
     server = RecordedCluster("succeeds")
-    server.events[:] = server.events[:1]
-
-    def refuse(_):
-        raise StateStoreError("the store is away")
-
-    with pytest.raises(StateStoreError):
-        submitted(server).submit(KEY, refuse)
-    assert not server.secrets
-    assert server.asked[-1][0] == "DELETE"
-
-
-def test_a_spark_submit_that_fails_leaves_nothing():
-    server = RecordedCluster("succeeds")
-    server.events[:] = server.events[:1]
-    one = follower(server, command=lambda _: ["sh", "-c", "echo no such class; exit 5"])
+    launched = Launched(["sh", "-c", "echo no such class; exit 5"])
     with pytest.raises(NotSubmittedError, match=r"exit code 5:\nno such class"):
-        one.submit(KEY, lambda _: None)
-    assert server.asked[-1][0] == "DELETE"
-    server.events[0]["type"] = "DELETED"
-    with pytest.raises(SubmitterUnreachableError, match="kubernetes_conn_id"):
-        follower(server, command=lambda _: ["true"]).submit(KEY, lambda _: None)
+        offering(folder, place_of(server, launched)).submit("key", lambda _: None)
+    assert "PATCH" in [verb for verb, _, _ in server.changes()]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,14 +14,15 @@ from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.submission import SparkJob, remove_leftovers
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks import kubernetes as module
 from airflow_occ_provider.hooks.drivers import LocalDrivers, drivers_of
-from airflow_occ_provider.hooks.kubernetes import KubernetesDrivers, api_client
+from airflow_occ_provider.hooks.kubernetes import api_client
+from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
 from airflow_occ_provider.hooks.submitters import follower, service_of
 from airflow_occ_provider.hooks.yarn import YarnDrivers
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.spark_run import SparkRun
-from airflow_occ_provider.submitters.kubernetes.manifests import protected_conf
+from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
+from airflow_occ_provider.submitters.kubernetes.submission_conf import pod_name
 from airflow_occ_provider.submitters.spark_submit import Flag
 from tests.unit.test_record import Store, Task
 
@@ -69,15 +70,20 @@ def job(tmp_path):
     return SparkJob(str(path), ("a", "b"))
 
 
-def run_of(**given):
-    task = HudiWriteOperator(task_id="t", application="a.py", table="/t", **given)
+@pytest.fixture
+def table(tmp_path):
+    return str(tmp_path / "lake" / "trips")
+
+
+def run_of(table="/lake/trips", **given):
+    task = HudiWriteOperator(task_id="t", application="a.py", table=table, **given)
     return SparkRun(task, {"ti": Task(1, 14), "task_state_store": Store()}, Flag())
 
 
 @pytest.mark.parametrize(
     ("host", "mode", "kind"),
     [
-        ("k8s://https://cluster.test", "cluster", KubernetesDrivers),
+        ("k8s://https://cluster.test", "cluster", PlaceDrivers),
         ("k8s://https://cluster.test", "client", LocalDrivers),
         ("local[2]", None, LocalDrivers),
     ],
@@ -109,69 +115,77 @@ def test_the_namespace_is_that_of_a_connection(connect, extra, own, namespace):
     connect({"kubernetes_conn_id": "my_cluster", **extra}, **own)
     run = run_of()
     assert (run.is_remote, run.deploy_mode) == (True, "cluster")
-    assert run.drivers.follower(Flag()).api.namespace == namespace
+    place = run.drivers.follower(Flag()).place
+    assert isinstance(place, KubernetesPlace)
+    assert place.conf("file:///f")["spark.kubernetes.namespace"] == namespace
 
 
-def test_a_killed_workers_copy_of_the_clusters_account_is_removed_with_its_other_files(connect, job):
-    connect({"kubernetes_conn_id": "my_cluster"}, kube_config=json.dumps(KUBECONFIG))
-    with run_of().prepared(job, OPTIONS) as submission:
-        path = Path(submission.environment["KUBECONFIG"])
-        assert path.exists()
-        remove_leftovers(OPTIONS[IDENTITY_KEY])
-        assert not path.exists()
+def submitted(run, submission):
+    """The place of a submission, its command and the environment of that."""
+    place, folder = run.driver(submission).submitter.place, submission.arguments[0]
+    return place, place._launch.command_with(place.conf(folder)), place._launch.environment
 
 
-def test_the_input_is_runner_payload_and_job(connect, job):
-    with run_of().prepared(job, OPTIONS) as submission:
-        assert submission.application == "local:///etc/airflow-occ/run_job.py"
-        digest = hashlib.sha256(submission.content["payload.json"]).hexdigest()
-        assert submission.arguments == (digest, "/etc/airflow-occ/payload.json")
-        assert sorted(submission.content) == ["payload.json", "run_job.py", "trips.py"]
-        given = json.loads(submission.content["payload.json"])
-    assert (given["application"], given["arguments"]) == ("/etc/airflow-occ/trips.py", ["a", "b"])
-    assert submission.content["trips.py"] == b"print('mine')"
-
-
-@pytest.mark.parametrize(
-    ("application", "expected"),
-    [("s3a://code/trips.py", "s3a://code/trips.py"), ("local:///opt/trips.py", "/opt/trips.py")],
-)
-def test_a_job_elsewhere_stays_where_it_is(connect, application, expected):
-    run = run_of()
-    run.refuse(SparkJob(application), NO_SITE)
-    with run.prepared(SparkJob(application), OPTIONS) as submission:
-        assert json.loads(submission.content["payload.json"])["application"] == expected
-        assert sorted(submission.content) == ["payload.json", "run_job.py"]
-
-
-def test_the_command_has_all_of_a_submission_and_the_drivers_variables(connect, job):
+def test_the_command_has_the_runner_and_the_folder_and_the_drivers_variables(connect, job, table):
     connect({"namespace": "spark", "kubernetes_conn_id": "my_cluster"}, cluster_context="second")
-    run = run_of(env_vars={"MINE": "1"}, conf={"spark.x": "y"})
+    run = run_of(
+        table, env_vars={"MINE": "1"}, conf={"spark.x": "y", "spark.my.password": "do-not-show"}
+    )
     with run.prepared(job, OPTIONS) as submission:
-        one = run.driver(submission).submitter
-    conf = protected_conf("k", one.conf, submission="s", namespace=one.api.namespace)
-    command = one.command(conf)
-    given = [command[at + 1] for at, word in enumerate(command) if word == "--conf"]
-    assert given.count("spark.kubernetes.namespace=spark") == 1
-    assert "spark.kubernetes.context=second" in given
-    assert "spark.x=y" in given
-    assert "spark.kubernetes.driverEnv.MINE=1" in given
-    assert not any("IDENTITY" in one for one in given)
-    assert command[-3:-1] == ["local:///etc/airflow-occ/run_job.py", submission.arguments[0]]
-    assert command[-1] == "/etc/airflow-occ/payload.json"
-    assert one.environment["MINE"] == "1"
+        folder = submission.arguments[0]
+        _, command, environment = submitted(run, submission)
+        secrets = Path(command[command.index("--properties-file") + 1]).read_text()
+    conf = [command[at + 1] for at, word in enumerate(command) if word == "--conf"]
+    assert conf.count("spark.kubernetes.namespace=spark") == 1
+    for setting in (
+        "spark.kubernetes.context=second",
+        "spark.kubernetes.driver.label.airflow-occ-identity=k",
+        f"spark.kubernetes.driver.pod.name={pod_name('d.t.r', folder)}",
+        "spark.x=y",
+        "spark.kubernetes.driverEnv.MINE=1",
+    ):
+        assert setting in conf, setting
+    assert "do-not-show" in secrets
+    assert not any("do-not-show" in word or "IDENTITY" in word for word in command)
+    path = folder.removeprefix("file://")
+    assert path.startswith(f"{Path(table).parent}/.airflow_occ/trips/k/")
+    # Spark would upload a file: to a folder that it is not given.
+    assert command[-2:] == [f"local://{path}/run_job.py", folder]
+    assert environment["MINE"] == "1"
 
 
-def test_spark_submit_is_given_the_connections_account(connect, job):
+def test_a_runner_in_an_object_store_stays_there(connect, job, table):
+    run = run_of(table)
+    with run.prepared(job, OPTIONS) as submission:
+        url = "s3a://lake/.airflow_occ/trips/k/0/run_job.py"
+        _, command, _ = submitted(run, replace(submission, application=url))
+    assert command[-2] == url
+
+
+def test_spark_submit_is_given_the_connections_account(connect, job, table, kubeconfig):
     connect({"kubernetes_conn_id": "my_cluster"}, kube_config=json.dumps(KUBECONFIG))
-    with run_of().prepared(job, OPTIONS) as submission:
-        path = Path(submission.environment["KUBECONFIG"])
+    run = run_of(table)
+    with run.prepared(job, OPTIONS) as submission:
+        _, _, environment = submitted(run, submission)
+        path = Path(environment["KUBECONFIG"])
         assert json.loads(path.read_text()) == KUBECONFIG
         assert path.stat().st_mode & 0o777 == 0o600
     assert not path.exists()
-    connect({"kubernetes_conn_id": "my_cluster"}, kube_config_path="/mine")
-    with run_of().prepared(job, OPTIONS) as submission:
-        assert submission.environment == {"KUBECONFIG": "/mine"}
+    connect({"kubernetes_conn_id": "my_cluster"}, kube_config_path=str(kubeconfig))
+    run = run_of(table)
+    with run.prepared(job, OPTIONS) as submission:
+        assert submitted(run, submission)[2]["KUBECONFIG"] == str(kubeconfig)
+
+
+def test_a_killed_workers_copy_of_the_clusters_account_is_removed_with_its_other_files(
+    connect, job, table
+):
+    connect({"kubernetes_conn_id": "my_cluster"}, kube_config=json.dumps(KUBECONFIG))
+    run = run_of(table)
+    with run.prepared(job, OPTIONS) as submission:
+        path = Path(submitted(run, submission)[2]["KUBECONFIG"])
+        remove_leftovers(OPTIONS[IDENTITY_KEY])
+        assert not path.exists()
 
 
 @pytest.mark.parametrize(
@@ -203,44 +217,38 @@ def test_a_missing_client_is_named(connect, job, monkeypatch):
         run_of().refuse(job, NO_SITE)
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"spark.kubernetes.driver.pod.name": "x"}, r"spark-defaults.conf spark\..*pod.name"),
-        ({"spark.kubernetes.namespace": "x"}, r"spark-defaults.conf .*namespace: is x"),
-    ],
-)
-def test_a_site_that_hides_or_limits_pods_is_refused(connect, job, options, named):
-    site = Site(Source("spark-defaults.conf", tuple(options.items())))
-    with pytest.raises(ConfigurationError, match=named):
+def test_a_site_with_another_namespace_is_refused(connect, job):
+    site = Site(Source("spark-defaults.conf", (("spark.kubernetes.namespace", "x"),)))
+    with pytest.raises(ConfigurationError, match=r"spark-defaults.conf .*namespace: is x"):
         run_of().refuse(job, site)
 
 
-def test_a_large_job_is_refused_before_anything_is_submitted(connect, tmp_path):
-    large = tmp_path / "large.py"
-    large.write_bytes(b"#" * 1024 * 1024)
-    with (
-        pytest.raises(ConfigurationError, match=r"application: .*a Secret holds"),
-        run_of().prepared(SparkJob(str(large)), OPTIONS),
-    ):
-        pass
-
-
 def test_a_handle_is_enough_to_follow_a_pod(connect):
-    facts = {"conn_id": "", "namespace": "spark", "pod": "p", "uid": "u", "key": "k"}
+    facts = {"conn_id": "", "namespace": "spark", "pod": "p", "storage_conn_id": None}
     handle = Handle.from_json(Handle("kubernetes", "pod spark/p", facts).to_json())
     one = follower(handle)
-    assert one.api.namespace == "spark"
-    assert one.api.address == "https://cluster.test:6443, namespace 'spark'"
+    assert isinstance(one.place, KubernetesPlace)
+    assert one.place._api.address == "https://cluster.test:6443, namespace 'spark'"
     assert one.traits.outlives_task
     assert service_of(handle).split() == ["kubernetes"]
 
 
-def test_a_cluster_that_is_away_lets_pods_stay(connect, monkeypatch, caplog):
-    def refused(*_, **__):
+def test_pods_are_removed_with_their_folders_unless_the_cluster_is_away(
+    connect, job, table, monkeypatch, caplog
+):
+    asked = []
+
+    def refused(_, path, verb, **given):
+        asked.append((verb, path, given["query_params"]))
         raise ConnectionRefusedError
 
     monkeypatch.setattr("kubernetes.client.ApiClient.call_api", refused)
-    with caplog.at_level("WARNING", module.__name__):
-        run_of().forget("k")
+    run = run_of(table)
+    with run.prepared(job, OPTIONS) as submission:
+        folder = Path(submission.arguments[0].removeprefix("file://"))
+    assert folder.exists()
+    run.forget("k")
+    assert not folder.exists()
+    selector = "airflow-occ-identity=k,spark-role=driver"
+    assert asked == [("GET", "/api/v1/namespaces/default/pods", [("labelSelector", selector)])]
     assert "The pods of the task run stay" in caplog.text

@@ -33,7 +33,7 @@ PUBLIC = {
     "hooks.hudi_table": {"HudiTableHook", "open_table", "storage_of"},
     "hooks.drivers": {"LocalDrivers", "TaskDrivers", "drivers_of"},
     "hooks.kubernetes": {
-        *("KubernetesDrivers", "api_client", "kubernetes_drivers", "kubernetes_follower"),
+        *("PodCluster", "api_client", "kubernetes_drivers", "kubernetes_follower", "of_pod"),
     },
     "hooks.launch": {"Launch", "PlannedJob"},
     "hooks.lock": {"lock_hook", "lock_hook_if_any"},
@@ -97,11 +97,8 @@ PUBLIC = {
     "leases.store": {
         *("Store", "Node", "NodeGoneError", "NodeTakenError", "NodeVersionError"),
     },
-    "submitters.kubernetes.cluster": {"KubernetesCluster"},
-    "submitters.kubernetes.manifests": {
-        *("deletion", "ends_now", "identity_label", "protected_conf", "refuse_conf", "refuse_large"),
-        *("secret", "submission_name"),
-    },
+    "submitters.kubernetes.place": {"KubernetesPlace"},
+    "submitters.kubernetes.submission_conf": {"identity_label", "pod_name", "submission_conf"},
     "submitters.kubernetes.pod": {"Pod"},
     "hudi.incremental.checkpoint": {"Checkpoint", "Order", "Place"},
     "hudi.incremental.window": {"Pending", "Window", "advanced", "next_window"},
@@ -109,7 +106,7 @@ PUBLIC = {
         *("IncrementalRead", "WriteState", "completed_writes", "incremental_read"),
         *("window_after", "write_state"),
     },
-    "storage.attempt_folder": {"AttemptFolder", "run_folder"},
+    "storage.attempt_folder": {"AttemptFolder", "identity_of", "run_folder"},
     "attempts.staging": {"offered"},
     "testing.lease_store": {"open_store", "store", "second", "open_queue", "queue", "other"},
     "testing.lost_answers": {"LostAnswerContract", "lost_calls", "repeat_after_a_lost_answer"},

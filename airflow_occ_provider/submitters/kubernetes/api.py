@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import http
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from typing import Any
 
-from airflow_occ_provider.errors import NotSubmittedError, SubmitterUnreachableError
-from airflow_occ_provider.submitters.kubernetes.manifests import ROLE_LABEL, deletion, ends_now
+from airflow_occ_provider.errors import SubmitterUnreachableError
 from airflow_occ_provider.submitters.kubernetes.pod import Pod
+from airflow_occ_provider.submitters.kubernetes.submission_conf import ROLE_LABEL
 
 _TIMEOUTS_S = (5.0, 15.0)  # for a connection, and for each part of an answer
 _LAST_STATE_S = 5
-_TRIES = 3
-_RETRY_S = 0.5
+_MOST_OF_A_LOG = 1 << 16
+_ENDS_NOW = {"spec": {"activeDeadlineSeconds": 1}}
+"""The change after which a node ends a pod, and keeps its status and its log."""
 _GONE = (http.HTTPStatus.NOT_FOUND,)
 _GONE_OR_ANOTHER = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.CONFLICT)
 _NO_LOG = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.BAD_REQUEST)
 
 
 class PodApi:
-    """The pods and Secrets of drivers in one namespace.
+    """The pods of drivers in one namespace.
 
     Each call raises ``SubmitterUnreachableError`` if the cluster does not answer or refuses it.
 
@@ -42,11 +42,8 @@ class PodApi:
 
     def drivers(self, selector: str) -> list[Pod]:
         """Return the pods of drivers with a label."""
-        return self._pods(f"{selector},{ROLE_LABEL}=driver")
-
-    def executors(self, selector: str) -> list[Pod]:
-        """Return the pods of executors with a label."""
-        return self._pods(f"{selector},{ROLE_LABEL}=executor")
+        answer = self._call("GET", "pods", {"labelSelector": f"{selector},{ROLE_LABEL}=driver"})
+        return [Pod(shown) for shown in json.loads(answer)["items"]] if answer else []
 
     def pod(self, name: str) -> Pod | None:
         """Return a pod; ``None`` if there is none of the name."""
@@ -64,62 +61,34 @@ class PodApi:
             "resourceVersion": seen.version,
             "timeoutSeconds": _LAST_STATE_S,
         }
-        found = self._call(
+        last = self._call(
             "GET", "pods", query, missing=(*_GONE, http.HTTPStatus.GONE), take=_deleted(seen.uid)
         )
-        return found if isinstance(found, Pod) else None
+        return last if isinstance(last, Pod) else None
 
-    def log(self, name: str, container: str, since: str | None) -> bytes | None:
-        """Return a container's log with a time before each line.
+    def last_lines(self, pod: Pod, count: int) -> list[str]:
+        """Return the last lines of its driver's log; none if its node has it no more."""
+        query = {"container": pod.container, "tailLines": count, "limitBytes": _MOST_OF_A_LOG}
+        answer = self._call("GET", f"pods/{pod.name}/log", query, missing=_NO_LOG)
+        return bytes(answer or b"").decode(errors="replace").splitlines()
 
-        :param since: time of its first line that is wanted, in whole seconds; ``None`` for all.
-        :return: ``None`` if the container has no log yet, or no more.
-        """
-        query = {"container": container, "timestamps": "true"}
-        if since:
-            query["sinceTime"] = since
-        answer = self._call("GET", f"pods/{name}/log", query, missing=_NO_LOG)
-        return answer if answer is None else bytes(answer)
-
-    def end(self, pod: Pod) -> None:
-        """Have a pod ended; its status and its log stay where a node knows it."""
-        if pod.node:
-            self._call("PATCH", f"pods/{pod.name}", body=ends_now())
-        else:
+    def end(self, name: str) -> None:
+        """Have a pod ended. Its status and its log stay where a node knows it."""
+        pod = self.pod(name)
+        if pod and pod.node:
+            self._call("PATCH", f"pods/{name}", body=_ENDS_NOW)
+        elif pod:
             self.delete(pod)
 
     def delete(self, pod: Pod) -> None:
         """Delete a pod, and with it all that it owns."""
-        self._call("DELETE", f"pods/{pod.name}", body=deletion(pod.uid), missing=_GONE_OR_ANOTHER)
-
-    def create_secret(self, manifest: Mapping[str, Any]) -> None:
-        """Create a Secret; a request without an answer is repeated.
-
-        :raises NotSubmittedError: if the cluster refuses it.
-        """
-        exists = (http.HTTPStatus.CONFLICT,)
-        for left in reversed(range(_TRIES)):
-            try:
-                self._call("POST", "secrets", body=manifest, missing=exists)
-            except RefusedError as refused:
-                raise NotSubmittedError(
-                    f"the Secret with the driver's input cannot be created: {refused.message}",
-                    remedy="let the task's account create Secrets in the namespace",
-                ) from refused
-            except SubmitterUnreachableError:
-                if not left:
-                    raise
-                time.sleep(_RETRY_S)
-            else:
-                return
-
-    def has_secret(self, name: str) -> bool:
-        """Return whether there is a Secret."""
-        return self._call("GET", f"secrets/{name}") is not None
-
-    def _pods(self, selector: str) -> list[Pod]:
-        answer = self._call("GET", "pods", {"labelSelector": selector})
-        return [Pod(one) for one in json.loads(answer)["items"]] if answer else []
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": pod.uid},
+            "propagationPolicy": "Background",
+        }
+        self._call("DELETE", f"pods/{pod.name}", body=body, missing=_GONE_OR_ANOTHER)
 
     def _call(
         self,
@@ -164,16 +133,11 @@ class PodApi:
             ) from error
 
     def _refused(self, request: str, error: Any) -> SubmitterUnreachableError:
-        is_refused = 400 <= (error.status or 0) < 500
-        return (RefusedError if is_refused else SubmitterUnreachableError)(
+        return SubmitterUnreachableError(
             f"the cluster at {self.address} answers {request} by {error.status} {error.reason}: "
             f"{_message(error.body)}",
             remedy="check the account of the task, and its rights in the namespace",
         )
-
-
-class RefusedError(SubmitterUnreachableError):
-    """The API server refuses a request."""
 
 
 def _deleted(uid: str) -> Callable[[Iterable[bytes]], Pod | None]:

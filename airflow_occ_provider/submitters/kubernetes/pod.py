@@ -44,10 +44,6 @@ class Pod:
         """The version of the cluster's state that it was read from."""
         return str(self.shown["metadata"]["resourceVersion"])
 
-    def label(self, name: str) -> str:
-        """Return one of its labels; empty without it."""
-        return str((self.shown["metadata"].get("labels") or {}).get(name) or "")
-
     @property
     def node(self) -> str:
         """The node to which it is bound, empty before."""
@@ -71,12 +67,6 @@ class Pod:
         """Whether the driver's container was started."""
         state = self._state
         return "running" in state or "terminated" in state
-
-    @property
-    def started(self) -> str:
-        """The time at which the driver's container was started; empty before."""
-        state = self._state
-        return str((state.get("running") or state.get("terminated") or {}).get("startedAt") or "")
 
     def proof(self, now_s: float) -> Running | Ended | Unseen:
         """Return whether the driver is alive, as far as the node has told the API server.
