@@ -29,6 +29,7 @@
         ├── WriteConflictError    retry yes, committed no       a rival won the same file groups
         ├── LockTimeoutError      retry yes, committed no       Hudi did not get its commit lock
         ├── HeartbeatExpiredError retry yes, committed no       the writer's heartbeat expired
+        ├── CommitRefusedError    retry yes, committed no       the driver's lease was over
         ├── DriverKilledError     retry yes                      the driver was killed from outside
         ├── TaskEndedError        retry yes                      Airflow ended the task with its driver
         ├── ExecutionTimeoutError retry yes                      the task's execution_timeout is over
@@ -269,6 +270,13 @@ class HeartbeatExpiredError(AttemptError):
 
     retry = True
     cause = "heartbeat"
+
+
+class CommitRefusedError(AttemptError):
+    """The driver's guard refused its commit: the lease was over, or nearly so."""
+
+    retry = True
+    cause = "lock"
 
 
 class DriverKilledError(AttemptError):

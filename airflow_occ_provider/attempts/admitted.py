@@ -21,6 +21,8 @@ class Admitted:
     :param is_fenced: whether Hudi's own check would find a conflict, so that the lease only saves
         time.
     :param loss: the error that ended the lease before this process took it over.
+    :param lease_ttl_s: for how long each extension of the lease lasts; ``None`` if Hudi's check finds
+        conflicts.
     """
 
     scope: Scope | None = None
@@ -28,6 +30,7 @@ class Admitted:
     is_fenced: bool = True
     keeper: Keeper | None = None
     loss: LeaseLostError | None = None
+    lease_ttl_s: float | None = None
 
     @property
     def lost(self) -> LeaseLostError | None:

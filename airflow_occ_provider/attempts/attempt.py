@@ -145,7 +145,7 @@ def refuse_unsafe(
     :param needs_live_log: whether a guard has to read the log while the driver runs: Hudi's lock has
         one name for all tables, so that a second table must end the driver.
     :param needs_final_end: whether only its lease keeps the job and others apart: it is released when
-        the driver has ended.
+        the driver has ended, unless the driver itself refuses what it would commit later.
     :raises ConfigurationError: naming the trait.
     """
     field = "conn_id"
@@ -161,7 +161,11 @@ def refuse_unsafe(
         field, trait = "lock_conn_id", f"logs='{traits.logs}'"
         why = "a second table is not seen before its data is written, under the lock of the first"
         remedy = "lock in ZooKeeper, where each table has its own lock"
-    elif needs_final_end and not (traits.proves_ends and traits.end_is_final):
+    elif (
+        needs_final_end
+        and not traits.guards_commits
+        and not (traits.proves_ends and traits.end_is_final)
+    ):
         field, trait = "isolation", "proves_ends=False"
         why = "a driver may write on after its lease was released: not each of its ends is proven"
         remedy = "use 'snapshot', or run the driver in client mode, in YARN or in Kubernetes"

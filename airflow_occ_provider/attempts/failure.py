@@ -20,6 +20,7 @@ _TITLES = {
     Outcome.YIELDED: "Queued behind",
     Outcome.LOCK_TIMEOUT: "Lock time-out",
     Outcome.HEARTBEAT_EXPIRED: "Heartbeat expired",
+    Outcome.COMMIT_REFUSED: "Commit refused",
     Outcome.ROLLED_BACK: "Rolled back",
     Outcome.CLUSTERING_CONFLICT: "Clustering conflict",
     Outcome.MISCONFIGURATION: "Misconfiguration",

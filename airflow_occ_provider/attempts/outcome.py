@@ -18,6 +18,7 @@ class Outcome(StrEnum):
     YIELDED = "yielded"
     LOCK_TIMEOUT = "lock_timeout"
     HEARTBEAT_EXPIRED = "heartbeat_expired"
+    COMMIT_REFUSED = "commit_refused"
     ROLLED_BACK = "rolled_back"
     CLUSTERING_CONFLICT = "clustering_conflict"
     MISCONFIGURATION = "misconfiguration"
@@ -38,6 +39,9 @@ REMEDIES = {
     Outcome.YIELDED: "Nothing to do: the task is queued behind the earlier writer of the same files.",
     Outcome.LOCK_TIMEOUT: "Look who holds Hudi's lock and whether its service answers; run again.",
     Outcome.HEARTBEAT_EXPIRED: "Run the job again; look for long collections or a slow storage.",
+    Outcome.COMMIT_REFUSED: "Nothing to do if the task is retried: nothing was committed. If it happens "
+    "again, look whether the task's processes pause, or reach the lock service or the storage too late; "
+    "or raise the lease's time to live.",
     Outcome.ROLLED_BACK: "Find the writer without optimistic concurrency control that rolled this one "
     "back (its rollback is in the timeline) and configure it before running again.",
     Outcome.CLUSTERING_CONFLICT: "Let the pending clustering end, or roll it back; then run again.",

@@ -127,6 +127,7 @@ _ERRORS: dict[Outcome, Callable[..., errors.AttemptError]] = {
     Outcome.CLUSTERING_CONFLICT: errors.WriteConflictError,
     Outcome.LOCK_TIMEOUT: errors.LockTimeoutError,
     Outcome.HEARTBEAT_EXPIRED: errors.HeartbeatExpiredError,
+    Outcome.COMMIT_REFUSED: errors.CommitRefusedError,
     Outcome.KILLED: errors.DriverKilledError,
     Outcome.ENDED: errors.TaskEndedError,
     Outcome.TIMED_OUT: errors.ExecutionTimeoutError,

@@ -14,11 +14,11 @@ from airflow_occ_provider.attempts.submission import (
     local_path,
 )
 from airflow_occ_provider.attempts.waits import WaitNeeded
-from airflow_occ_provider.driver.attempt import LIFE_S
+from airflow_occ_provider.driver.attempt import LIFE_S, longest_period_s
 from airflow_occ_provider.driver.contract import PAYLOAD, digest
 from airflow_occ_provider.driver.shipped import runner_source
 from airflow_occ_provider.errors import OccError
-from airflow_occ_provider.in_driver import guard
+from airflow_occ_provider.in_driver import granted, guard
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 
 RUNNER = "run_job.py"
@@ -35,16 +35,18 @@ def offered(
     """Write runner and job into an attempt's folder; remove the job afterwards.
 
     The payload is written once a driver waits for it. The folder's other files stay until the attempt is
-    settled: its driver may look for them. The driver's life ends it if nothing follows it any more; no
-    commit of it depends on a lease. The guard of its commits makes its end certain.
+    settled: its driver may look for them. The driver's life ends it if nothing follows it any more. If
+    only its lease keeps other writers away, no commit of it begins once the lease may be over: the life
+    is the lease's then, and the driver runs only if its commits can be guarded.
 
     :param without: prefixes of the site's options that do not go with the attempt.
     :raises TableUnreadableError: if the storage refuses them.
     """
-    content = {**driver_input(job, options, without), "ttl_s": LIFE_S, "is_leased": False}
+    content = {**driver_input(job, options, without), **_life(job.lease_ttl_s)}
     if job.table:
         program = Path(guard.__file__).read_text(encoding="utf-8")
-        content["guard"] = {"program": program, "tables": [job.table], "is_required": False}
+        is_required = job.lease_ttl_s is not None
+        content["guard"] = {"program": program, "tables": [job.table], "is_required": is_required}
     path = local_path(job.application, is_remote=True)
     with ExitStack() as removal:
         removal.callback(_remove, folder, PAYLOAD)
@@ -58,10 +60,24 @@ def offered(
         folder.write(RUNNER, runner_source())
         payload = {PAYLOAD: json.dumps(content).encode()}
         try:
-            yield Submission(f"{folder.url}/{RUNNER}", (folder.url,), content=payload)
+            yield Submission(
+                f"{folder.url}/{RUNNER}",
+                (folder.url,),
+                content=payload,
+                lease_ttl_s=job.lease_ttl_s,
+            )
         except WaitNeeded:
             removal.pop_all()
             raise
+
+
+def _life(lease_ttl_s: float | None) -> dict[str, object]:
+    """Return what the driver is told of its life."""
+    if lease_ttl_s is None:
+        return {"ttl_s": LIFE_S, "is_leased": False}
+    longest_s = longest_period_s(lease_ttl_s)
+    periods = {"tick_s": min(granted.TICK_S, longest_s), "poll_s": min(granted.POLL_S, longest_s)}
+    return {"ttl_s": lease_ttl_s, "is_leased": True, **periods}
 
 
 def _remove(folder: AttemptFolder, name: str) -> None:

@@ -50,6 +50,8 @@ class SparkJob:
     :param rules: what no configuration may contradict.
     :param table: base path of the task's table.
     :param may_read: whether it may read what it writes, since no other writer commits meanwhile.
+    :param lease_ttl_s: for how long each extension of the lease lasts that alone keeps other writers
+        away; ``None`` if Hudi's check does so too.
     """
 
     application: str
@@ -60,6 +62,7 @@ class SparkJob:
     rules: tuple[Rule, ...] = RULES
     table: str = ""
     may_read: bool = False
+    lease_ttl_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class Submission:
     :param folder: path of a folder of this host for what only the submitter, and a driver of this host,
         may read; the facts of such a driver go there.
     :param content: files by name that the submitter itself brings to the driver.
+    :param lease_ttl_s: of the job.
     """
 
     application: str
@@ -84,6 +88,7 @@ class Submission:
     report: str = ""
     folder: str = ""
     content: Mapping[str, bytes] = field(default_factory=dict)
+    lease_ttl_s: float | None = None
 
 
 def refuse_unproven(job: SparkJob, site: Site, *, is_remote: bool = False) -> None:

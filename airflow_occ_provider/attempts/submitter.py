@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from airflow_occ_provider.attempts.log.facts import Entry
 
@@ -57,6 +57,8 @@ class Traits:
     :param exit_code: whether the driver's own exit code is known after its end.
     :param proves_ends: whether each end is final if ``end_is_final`` is true before it.
     :param facts_apart: whether its runner's facts come apart from the log, which then holds none.
+    :param guards_commits: whether a driver begins no commit once its lease may be over, if only the
+        lease keeps other writers away.
     """
 
     logs: Literal["live", "after", "none"]
@@ -66,6 +68,7 @@ class Traits:
     exit_code: bool
     proves_ends: bool = True
     facts_apart: bool = False
+    guards_commits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +143,22 @@ class Submitter(Protocol):
 
     def end(self, handle: Handle) -> None:
         """Ask the driver to end, and wait a little for it; ``poll`` proves it."""
+
+
+class Extensions(Protocol):
+    """The extensions of a lease, by the process that makes them."""
+
+    @property
+    def extended_s(self) -> float:
+        """The monotonic time at which the last extension began that succeeded."""
+
+    def extend_soon(self) -> None:
+        """Extend the lease without waiting for the next regular time; returns at once."""
+
+
+@runtime_checkable
+class LeasedSubmitter(Protocol):
+    """A submitter that lets its drivers live for as long as their lease is extended."""
+
+    def feed(self, extensions: Extensions) -> None:
+        """Take the extensions of the drivers' lease."""

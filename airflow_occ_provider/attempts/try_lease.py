@@ -133,7 +133,8 @@ class TryLease:
             if begun is None:
                 self.on_granted(request.waited_s)
             with self._kept(request, ticket, is_fenced=is_fenced) as keeper:
-                yield Admitted(scope, ticket.order_token, is_fenced, keeper)
+                lease_ttl_s = None if is_fenced else self._least_term_ms(request.terms) / 1000
+                yield Admitted(scope, ticket.order_token, is_fenced, keeper, lease_ttl_s=lease_ttl_s)
 
     @contextmanager
     def _kept(self, request: AdmissionRequest, ticket: Ticket, *, is_fenced: bool) -> Iterator[Keeper]:
@@ -172,6 +173,13 @@ class TryLease:
         task does. The next process finds it, and must find its lease, too.
         """
         return 0 if is_fenced or not self.spark.is_remote else terms.claim_ttl_ms + self.absence_ms
+
+    def _least_term_ms(self, terms: Terms) -> int:
+        """Return for how long a renewal lasts at least, by any process that follows the driver.
+
+        A lease in a metastore has one term only.
+        """
+        return terms.claim_ttl_ms if self.spark.is_remote else terms.ttl_ms
 
     def _requested(
         self,

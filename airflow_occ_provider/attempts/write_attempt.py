@@ -41,7 +41,7 @@ from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.rivals import Rival, find_rival, pending_rivals
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submission import SparkJob
-from airflow_occ_provider.attempts.submitter import Unseen
+from airflow_occ_provider.attempts.submitter import LeasedSubmitter, Unseen
 from airflow_occ_provider.attempts.waits import DriverEvent, DriverWait
 from airflow_occ_provider.errors import (
     JobError,
@@ -115,7 +115,8 @@ class WriteAttempt:
         admitted.refuse_if_lost()
         if self.spark.submitter(None).traits.start == "findable":
             self.run.keep(record)  # a driver that is submitted, but not recorded, belongs to it
-        with self.spark.prepared(job, preparation.options) as submission:
+        leased = replace(job, lease_ttl_s=admitted.lease_ttl_s)
+        with self.spark.prepared(leased, preparation.options) as submission:
             return self._outcome(self.spark.driver(submission), preparation, admitted, record)
 
     def resumed(
@@ -173,6 +174,8 @@ class WriteAttempt:
         options = preparation.options
         attempt = self.attempt(driver, preparation.signature, options, record)
         log, rule = attempt.recorder.log, HeartbeatRule.of(options)
+        if admitted.keeper and isinstance(driver.submitter, LeasedSubmitter):
+            driver.submitter.feed(admitted.keeper)
         outlives = driver.submitter.traits.outlives_task
         alarm = HeartbeatAlarm(log, rule, self.log, self.on_margin, log_follows=not outlives)
         has_one_name = _locks_one_name(options)

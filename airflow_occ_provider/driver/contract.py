@@ -41,6 +41,8 @@ POLLS = ((5.0, FAST_POLL_S), (60.0, 1.0))
 """How long each period of the gate's polls is in use: a grant normally comes within seconds."""
 SLOW_POLL_S = 5.0
 LONGEST_MARGIN_S = 30.0
+PATIENCE_S = 60.0
+"""The longest wait of a commit for an answer; the committing thread holds Hudi's lock."""
 DRAIN_S = 30.0
 REPORT_S = 20.0
 
@@ -266,6 +268,11 @@ class Life:
         """
         return self.left_s(now) <= 0
 
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether no commit may begin before a tick is answered for the first time."""
+        return self.ttl_s is not None and self.is_leased and not self.answered
+
     def needed_s(self, margin_s: float | None = None) -> float:
         """Return the seconds without which no commit begins.
 
@@ -276,7 +283,7 @@ class Life:
         """
         if self.ttl_s is None or not self.is_leased:
             return 0.0
-        if not self.answered:
+        if self.awaits_answer:
             return float("inf")
         return min(LONGEST_MARGIN_S, self.ttl_s / 4) if margin_s is None else margin_s
 

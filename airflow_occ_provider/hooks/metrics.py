@@ -26,6 +26,7 @@ CONFLICTS = frozenset({Outcome.EARLY_CONFLICT, Outcome.COMMIT_CONFLICT, Outcome.
 
 WASTED = CONFLICTS | {
     *(Outcome.YIELDED, Outcome.LOCK_TIMEOUT, Outcome.HEARTBEAT_EXPIRED, Outcome.ROLLED_BACK),
+    Outcome.COMMIT_REFUSED,
 }
 """The outcomes of an attempt whose work was lost through no error of its own."""
 

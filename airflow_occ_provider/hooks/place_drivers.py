@@ -87,7 +87,7 @@ class PlaceDrivers:
         submission = launch.submission
         folder = open_folder(submission.arguments[0], self.storage_conn_id)
         payload, limit = submission.content[PAYLOAD], launch.start_limit.in_cluster
-        offer = Offer(folder, submission.application, payload, limit)
+        offer = Offer(folder, submission.application, payload, limit, submission.lease_ttl_s)
         return folder_driver(self.place(launch), self.storage_conn_id, launch.killed, offer)
 
     def follower(self, killed: Flag) -> FolderDriver:

@@ -21,6 +21,7 @@ from airflow_occ_provider.driver.contract import (
     GRANT,
     LIFE,
     LIMIT_S,
+    PATIENCE_S,
     PAYLOAD,
     REPORT_S,
     REVOKED,
@@ -46,6 +47,7 @@ STEP_S = 0.2  # how late a deadline or a tick may be noticed
 DRAIN_STEP_S = 0.02
 TICK_S = 30.0
 POLL_S = 10.0
+FIRST_POLL_S = 1.0  # until the first answer, without which no commit begins
 # Without a guard `end` proves nothing, and each second in which it is written is one for a commit.
 UNGUARDED_REPORT_S = 5.0
 EXIT_ENDED = 137  # of a driver that ended itself by SIGKILL
@@ -275,7 +277,7 @@ class Driver:
 
     def _keep_time(self) -> None:
         """Tick, and end the driver at its deadline, whatever its requests do."""
-        tick_at = moment().monotonic + self._tick_s
+        tick_at = moment().monotonic + (0.0 if self._life.awaits_answer else self._tick_s)
         while not self._ending.locked():
             now = moment()
             if self.is_over():
@@ -309,7 +311,8 @@ class Driver:
                 if is_readable:
                     self._say("folder_unread", reason=shortened(error))
                 is_readable = False
-            time.sleep(self._poll_s)
+            first_s = min(FIRST_POLL_S, self._poll_s)
+            time.sleep(first_s if self._life.awaits_answer else self._poll_s)
 
     def _answer(self, tick: int | None) -> None:
         with self._lock:
@@ -321,7 +324,7 @@ class Driver:
         if self._guard is not None:
             with self._lock:
                 life = self._life
-            self._guard.extend(lambda: life.left_s(moment()), life.needed_s())
+            self._guard.extend(lambda: life.left_s(moment()), life.needed_s(), PATIENCE_S)
 
 
 def moment() -> Moment:

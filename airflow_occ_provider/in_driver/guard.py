@@ -40,7 +40,8 @@ public class Guard {
   private static final Pattern WRITE = Pattern.compile("commit|deltacommit|replacecommit");
 
   private volatile boolean closed = false;
-  private volatile long[] life = null;  // nanoTime and wall clock (ms) of its end, the margin (ns)
+  // nanoTime and wall clock (ms) of its end, the margin and the patience (ns)
+  private volatile long[] life = null;
   private final Map passing = new ConcurrentHashMap();  // path -> requested time
   private final Set committed = Collections.synchronizedSet(new LinkedHashSet());
 
@@ -51,10 +52,12 @@ public class Guard {
   public String passing() { return String.join(" ", passing.values()); }
   public String committed() { synchronized (committed) { return String.join(" ", committed); } }
 
-  public synchronized boolean extend(long nanos, long millis, double seconds, double margin) {
+  public synchronized boolean extend(
+      long nanos, long millis, double seconds, double margin, double patience) {
     if (life != null && left() <= 0) return false;
     life = new long[] {
-      nanos + (long) (seconds * 1e9), millis + (long) (seconds * 1e3), (long) (margin * 1e9)
+      nanos + (long) (seconds * 1e9), millis + (long) (seconds * 1e3), (long) (margin * 1e9),
+      (long) (patience * 1e9)
     };
     return true;
   }
@@ -64,13 +67,25 @@ public class Guard {
     return Math.min(end[0] - System.nanoTime(), (end[1] - System.currentTimeMillis()) * 1000000L);
   }
 
+  /** Returns why no commit may begin; waits a while for the life to be extended. */
   public String refusal() {
-    if (closed) return "its driver ends";
-    long[] end = life;
-    if (end == null) return null;
-    long left = left();
-    if (left <= 0) return "the lease is over";
-    return left < end[2] ? "too little of the lease is left, " + left / 1e9 + " s" : null;
+    long since = System.nanoTime();
+    while (true) {
+      if (closed) return "its driver ends";
+      long[] end = life;
+      if (end == null) return null;
+      long left = left();
+      if (left <= 0) return "the lease is over";
+      if (left >= end[2]) return null;
+      String reason = "too little of the lease is left, " + left / 1e9 + " s";
+      if (System.nanoTime() - since >= end[3]) return reason;
+      try {
+        Thread.sleep(20);
+      } catch (InterruptedException interrupt) {
+        Thread.currentThread().interrupt();
+        return reason;
+      }
+    }
   }
 
   /** Names a commit as passing, and only then looks whether it may pass; false for another file. */
@@ -247,7 +262,7 @@ class Guard:
         scheme = scheme or files.getDefaultUri(self._configuration).getScheme()
         return files.getFileSystemClass(scheme, self._configuration)
 
-    def extend(self, left_s: Callable[[], float], margin_s: float) -> None:
+    def extend(self, left_s: Callable[[], float], margin_s: float, patience_s: float = 0.0) -> None:
         """Set when the driver's life ends; a life that is over stays over.
 
         Before the first call there is no end.
@@ -255,11 +270,13 @@ class Guard:
         :param left_s: returns the seconds until then, infinite if there is no end. It is called after
             the clocks of the JVM were read: a stop in between shortens the life only.
         :param margin_s: with less than this no commit begins; infinite if none may begin yet.
+        :param patience_s: the longest wait of a commit for the next call, if it may not begin.
         """
         nanos, millis = self._java.nanoTime(), self._java.wallTime()
         seconds = left_s()
         if not math.isinf(seconds):
-            self._java.extend(nanos, millis, float(seconds), min(float(margin_s), _LONGEST_S))
+            margin_s = min(float(margin_s), _LONGEST_S)
+            self._java.extend(nanos, millis, float(seconds), margin_s, float(patience_s))
 
     def close(self) -> None:
         """Refuse all commits from now on; one that is passing goes on."""

@@ -524,7 +524,7 @@ def unguarded(jvm, wanted):
         if not wanted.get("is_required", True):
             report("not_guarded", reason=why)
             return None
-        return f"its commits cannot be guarded: {why}"
+        return f"only a lease protects it, and its commits cannot be guarded: {why}"
     guard.check_log_too()
     GUARD.append(guard)
     return None

@@ -70,12 +70,12 @@ class Keeper:
         self._ttl_s = ttl_ms / 1000
         self._usual_s = (usual_ttl_ms or ttl_ms) / 1000
         self._on_lost = on_lost
-        self._ended = threading.Event()
+        self._ended, self._wake = threading.Event(), threading.Event()
         self._threads = [
             threading.Thread(target=run, daemon=True, name=f"lease-{run.__name__.strip('_')}")
             for run in (self._keep, self._watch)
         ]
-        self._renewed_s = time.monotonic()
+        self._renewed_s, self._extended_s = time.monotonic(), float("-inf")
         self._failure = ""
         self.lost: LeaseLostError | None = None
 
@@ -87,8 +87,19 @@ class Keeper:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
+        self._wake.set()
         for thread in self._threads:
             thread.join(_END_TIMEOUT_S)
+
+    @property
+    def extended_s(self) -> float:
+        """The monotonic time at which the last renewal began that succeeded."""
+        return self._extended_s
+
+    def extend_soon(self) -> None:
+        """Renew the lease without waiting for the next regular time; returns at once."""
+        if not self._failure:  # else it is retried soon
+            self._wake.set()
 
     def refuse_if_lost(self) -> None:
         """Raise the error that ended the lease, if it is lost.
@@ -120,9 +131,10 @@ class Keeper:
         if self._failure:
             _log.info("The lease is renewed again after %.0f s.", started_s - self._renewed_s)
         self._renewed_s, self._failure = started_s, ""
+        self._extended_s = started_s
 
     def _keep(self) -> None:
-        while not self._ended.wait(_RETRY_S if self._failure else self._usual_s / RENEWALS_PER_TTL):
+        while not self._ends_within(_RETRY_S if self._failure else self._usual_s / RENEWALS_PER_TTL):
             try:
                 self._renew()
                 self._sweep()
@@ -133,6 +145,12 @@ class Keeper:
                 if not self._failure:  # an outage is logged once
                     _log.warning("The lease could not be renewed, retrying: %s", error)
                 self._failure = f"{type(error).__name__}: {error}"
+
+    def _ends_within(self, wait_s: float) -> bool:
+        """Wait until the next renewal is due, or wanted; return whether there is none any more."""
+        self._wake.wait(wait_s)
+        self._wake.clear()
+        return self._ended.is_set()
 
     def _sweep(self) -> None:
         """Remove expired requests; a failure does not count as a failed renewal."""

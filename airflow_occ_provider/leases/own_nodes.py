@@ -131,9 +131,9 @@ class OwnNodes:
                 return replace(ticket, epoch=epoch)  # an own write whose answer was lost
             if epoch != ticket.epoch and not asked:
                 raise self.lost(ticket, ticket.taken(own.content.mark))
-            taken = replace(
-                own.content, request=held, epoch=epoch + 1, term_ms=held.ttl_ms, mark=self._mark
-            )
+            # A driver may live on the term of the process before; the next renewal sets another one.
+            term_ms = max(held.ttl_ms, own.content.term_ms)
+            taken = replace(own.content, request=held, epoch=epoch + 1, term_ms=term_ms, mark=self._mark)
             with suppress(NodeVersionError):
                 self._put(ticket, taken, own.version)
                 return replace(ticket, epoch=epoch + 1)

@@ -15,6 +15,7 @@ from airflow_occ_provider.attempts.start_limit import NO_LIMIT, late_start
 from airflow_occ_provider.attempts.submitter import (
     SILENCE_FACT,
     Ended,
+    Extensions,
     Handle,
     Running,
     Traits,
@@ -23,7 +24,7 @@ from airflow_occ_provider.attempts.submitter import (
 from airflow_occ_provider.driver.attempt import (
     LIFE_S,
     NOW,
-    SILENCE_S,
+    REQUEST_S,
     CompareAndSet,
     LookLater,
     MayRun,
@@ -33,8 +34,10 @@ from airflow_occ_provider.driver.attempt import (
     View,
     Watch,
     WriteGrant,
+    longest_period_s,
     next_grant_step,
     next_settle_step,
+    silence_s,
     stored_quiet_s,
 )
 from airflow_occ_provider.driver.contract import (
@@ -67,6 +70,7 @@ _GATE_S = 0.3
 _COMES_S = 60.0  # until what a driver has written is seen
 _PERIODS = ((60.0, 1.0), (600.0, 5.0))
 _LONGEST_PERIOD_S = 15.0
+_LEASE_TTL = "lease_ttl_s"
 _QUIET_S = 60.0  # a driver that was revoked drains its commit and reports in less
 _RETURN_S = 15.0  # what has started a driver logs the rest of its output, and returns
 _END_S, _KILL_S = 30.0, 2.5  # Airflow ends a task five seconds after its request to stop
@@ -96,12 +100,15 @@ class Offer:
     :param runner: URL of the file to run, whose one argument is the folder's.
     :param payload: what the granted driver reads.
     :param limit: the longest wait for a driver.
+    :param lease_ttl_s: for how long each extension of the lease lasts that alone keeps other writers
+        away; ``None`` if the driver's commits depend on no lease.
     """
 
     folder: Folder
     runner: str
     payload: bytes
     limit: timedelta = NO_LIMIT.in_cluster
+    lease_ttl_s: float | None = None
 
 
 @dataclass
@@ -128,6 +135,7 @@ class FolderDriver:
     patience: Patience = field(default_factory=partial(Patience, 600, "the storage"))
     _drivers: dict[str, Followed] = field(default_factory=dict, init=False)
     _call: _Call | None = field(default=None, init=False)
+    _extensions: Extensions | None = field(default=None, init=False)
 
     @property
     def name(self) -> str:
@@ -145,7 +153,15 @@ class FolderDriver:
             exit_code=True,
             proves_ends=False,
             facts_apart=True,
+            guards_commits=True,
         )
+
+    def feed(self, extensions: Extensions) -> None:
+        """Take the extensions of the drivers' lease.
+
+        Without them no driver is answered whose commits depend on the lease.
+        """
+        self._extensions = extensions
 
     def submit(self, key: str, started: Callable[[Handle], None]) -> Handle:  # noqa: ARG002
         """Have a driver started, record the first that waits in the folder, and grant it.
@@ -334,10 +350,13 @@ class FolderDriver:
 
     def _answer(self, driver: Followed) -> None:
         """Complete the grant and answer the ticks of a driver that this process follows."""
+        extensions = self._extensions
         try:
-            driver.answer()
+            driver.answer(extensions.extended_s if extensions else float("-inf"))
         except TableUnreadableError as error:
             raise self._count(str(driver.handle), error) from error
+        if extensions and driver.awaits_extension:
+            extensions.extend_soon()
 
     def _count(self, what: str, error: OccError) -> SubmitterUnreachableError:
         """Count a request without an answer, and return the error for it.
@@ -359,8 +378,9 @@ class FolderDriver:
     def _handle(self, folder: Folder, grant: Grant, hellos: Sequence[Hello]) -> Handle:
         name, place = self.place.identify(next(hello for hello in hellos if hello.nonce == grant.nonce))
         facts = {"folder": folder.url, "nonce": grant.nonce, "payload": grant.payload}
-        more = {**self.origin, **place, **facts, SILENCE_FACT: SILENCE_S}
-        return Handle(self.name, name, more)
+        ttl_s = self.offer.lease_ttl_s if self.offer else None
+        life = {_LEASE_TTL: ttl_s, SILENCE_FACT: silence_s(ttl_s or LIFE_S, REQUEST_S)}
+        return Handle(self.name, name, {**self.origin, **place, **facts, **life})
 
     def _followed(self, handle: Handle) -> Followed:
         nonce = str(handle.facts["nonce"])
@@ -405,14 +425,27 @@ class Followed:
     _end: End | None = field(default=None, init=False)
     _lines: int = field(default=0, init=False)
     _missed: int = field(default=0, init=False)
-    _answered: int = field(default=0, init=False)
+    _unanswered: dict[int, float] = field(default_factory=dict, init=False)
     _has_grant: bool = field(default=False, init=False)
 
     @property
     def period_s(self) -> float:
         """Seconds between two looks: often while it begins, then rarely."""
         followed_s = time.monotonic() - self._begun_s
-        return next((period for until, period in _PERIODS if followed_s < until), _LONGEST_PERIOD_S)
+        period_s = next((period for until, period in _PERIODS if followed_s < until), _LONGEST_PERIOD_S)
+        ttl_s = self.lease_ttl_s
+        return period_s if ttl_s is None else min(period_s, longest_period_s(ttl_s))
+
+    @property
+    def lease_ttl_s(self) -> float | None:
+        """The TTL of its lease; ``None`` if its commits depend on none."""
+        ttl_s = self.handle.facts.get(_LEASE_TTL)
+        return None if ttl_s is None else float(ttl_s)
+
+    @property
+    def awaits_extension(self) -> bool:
+        """Whether the driver can be answered once the lease is extended."""
+        return bool(self._unanswered) and not (self.is_revoked or self.proof)
 
     def look(self, request_s: float) -> None:
         """Read the folder once.
@@ -429,6 +462,8 @@ class Followed:
         self.is_there, name = bool(names), HELLO_PREFIX + grant.nonce
         self._has_grant, self.is_revoked = GRANT in names, self.is_revoked or REVOKED in names
         tick = self._read_facts() if FACTS in names else self.watch.tick
+        if tick > self.watch.tick:
+            self._unanswered[tick] = time.monotonic()
         hellos: tuple[Hello, ...] = ()
         if name in names and not tick:
             hellos = (Hello.from_bytes(name, self.folder.read(name) or b""),)
@@ -440,25 +475,34 @@ class Followed:
         )
         watch = self.watch.after(view, began, time.monotonic())
         self.watch, self.looked_at = watch, began
-        step = next_settle_step(view, watch, why="", ttl_s=LIFE_S, request_s=request_s)
+        ttl_s = self.lease_ttl_s or LIFE_S
+        step = next_settle_step(view, watch, why="", ttl_s=ttl_s, request_s=request_s)
         if isinstance(step, Over):
             self._conclude(step)
         elif isinstance(step, LookLater):
             self.doubt = step.reason if names else f"{self.folder.url} is not there any more"
 
-    def answer(self) -> None:
+    def answer(self, extended_s: float = float("-inf")) -> None:
         """Do what a granted driver waits for: the grant itself, or an answer to its ticks.
 
-        That is known once a look was made. A driver that was revoked, or is over, waits for nothing.
+        That is known once a look was made. A driver that was revoked, or is over, waits for nothing. If
+        its commits depend on a lease, a tick is answered that had been read when an extension began: the
+        lease lasts for at least its TTL from that tick on, wherever a process was stopped in between.
+
+        :param extended_s: monotonic time at which the last extension began that succeeded.
         """
         if not self.is_there or self.is_revoked or self.proof:
             return
         if not self._has_grant:
             self.folder.write(GRANT, _grant_of(self.handle).to_bytes())
             self._has_grant = True
-        if self.watch.tick > self._answered:
-            self.folder.write(LIFE, answer_to_bytes(self.watch.tick))
-            self._answered = self.watch.tick
+        until_s = float("inf") if self.lease_ttl_s is None else extended_s
+        ticks = [tick for tick, read_s in self._unanswered.items() if read_s < until_s]
+        if ticks:
+            self.folder.write(LIFE, answer_to_bytes(max(ticks)))
+            self._unanswered = {
+                tick: read_s for tick, read_s in self._unanswered.items() if tick > max(ticks)
+            }
 
     def _read_facts(self) -> int:
         """Read the facts that are new; return the highest tick."""

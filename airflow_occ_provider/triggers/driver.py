@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 from airflow.sdk.log import redact  # type: ignore[attr-defined]
@@ -20,7 +20,14 @@ from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.outcome import Outcome, Stop, timeout_line
 from airflow_occ_provider.attempts.remote_watch import RemoteWatch
 from airflow_occ_provider.attempts.start_limit import late_start
-from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
+from airflow_occ_provider.attempts.submitter import (
+    Ended,
+    Handle,
+    LeasedSubmitter,
+    Running,
+    Submitter,
+    Unseen,
+)
 from airflow_occ_provider.errors import LeaseLostError, OccError
 from airflow_occ_provider.hooks.shared_queue import shared_queue
 from airflow_occ_provider.hooks.shared_views import shared_views
@@ -81,6 +88,17 @@ class HudiDriverTrigger(LeaseTrigger):
     strategy: str | None = None
     _lines: deque[str] = field(init=False, default_factory=deque)
     _logging: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _wake: Callable[[], object] = field(init=False, default=lambda: None)
+
+    @property
+    def extended_s(self) -> float:
+        """The monotonic time at which the last renewal of the lease began that succeeded."""
+        return self._extended_s
+
+    def extend_soon(self) -> None:
+        """Renew the lease without waiting for the next regular time; returns at once."""
+        with suppress(RuntimeError):  # the loop has been closed
+            self._wake()
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll the driver until it has ended, and renew the lease meanwhile."""
@@ -191,13 +209,17 @@ class HudiDriverTrigger(LeaseTrigger):
 
     async def _keep(self) -> LeaseLostError:
         """Renew the lease until it is lost; return that error."""
+        wanted = asyncio.Event()
+        self._wake = partial(asyncio.get_running_loop().call_soon_threadsafe, wanted.set)
         while self.ticket:
             try:
                 async with shared_queue(self.lock_conn_id) as queue:
                     while True:
+                        wanted.clear()
                         await self._renew(queue, Ticket.from_json(self.ticket), self._term_ms)
                         await in_thread(self.lock_conn_id, queue.sweep, Ticket.from_json(self.ticket))
-                        await asyncio.sleep(self._period_s)
+                        with suppress(TimeoutError):
+                            await asyncio.wait_for(wanted.wait(), self._period_s)
             except LeaseLostError as error:
                 self.log.warning("%s", error.message)
                 return error
@@ -252,7 +274,10 @@ class HudiDriverTrigger(LeaseTrigger):
 
     @cached_property
     def _submitter(self) -> Submitter:
-        return follower(self._handle, listing_s=_LISTING_S)
+        submitter = follower(self._handle, listing_s=_LISTING_S)
+        if self.ticket and isinstance(submitter, LeasedSubmitter):
+            submitter.feed(self)
+        return submitter
 
 
 def _until_logging(now_s: float) -> float:

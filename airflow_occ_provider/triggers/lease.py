@@ -56,6 +56,7 @@ class LeaseTrigger(BaseTrigger):
     deadline_ms: int = 0
     _begun_s: float = field(init=False, default=float("-inf"))
     _renewed_s: float = field(init=False, default=float("-inf"))
+    _extended_s: float = field(init=False, default=float("-inf"))
     _has_fired: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -99,7 +100,7 @@ class LeaseTrigger(BaseTrigger):
     async def _renew(self, queue: LeaseService, ticket: Ticket, ttl_ms: int) -> None:
         started_s = time.monotonic()
         await in_thread(self.lock_conn_id, queue.renew, ticket, ttl_ms)
-        self._renewed_s = started_s
+        self._renewed_s = self._extended_s = started_s
 
     @property
     def _term_ms(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -85,6 +86,12 @@ def other_cases(spark, url, options):
     table = Table(spark, url, options)
     table.guard.extend(lambda: 60.0, 3600.0)
     table.write("margin")
+    table = Table(spark, url, options)
+    table.guard.extend(lambda: 3600.0, float("inf"), 3600.0)
+    threading.Timer(3.0, table.guard.extend, (lambda: 3600.0, 30.0, 3600.0)).start()
+    table.write("answered")
+    table = Table(spark, url, options)
+    table.guard.extend(lambda: 60.0, 3600.0)
     assert table.guard.check_log_too() is None
     table.write("log")
 

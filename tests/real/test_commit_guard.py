@@ -57,7 +57,7 @@ def assert_refused(write, case, reason, way=PLACE):
 
 def assert_guarded(writes, cells):
     """Only the write of the open guard is there, and it alone is named."""
-    *writes, margin, line = writes
+    *writes, margin, answered, line = writes
     for _ in cells:
         passed, closed, over, *writes = writes
         assert (passed["case"], passed["error"]) == ("open", "")
@@ -68,6 +68,7 @@ def assert_guarded(writes, cells):
         assert_refused(over, "over", "the lease is over")
     assert writes == []
     assert_refused(margin, "margin", "too little of the lease is left")
+    assert (answered["case"], answered["error"], len(answered["new"])) == ("answered", "", 1)
     assert_refused(line, "log", "too little of the lease is left", LINE)
 
 

@@ -4,7 +4,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from airflow_occ_provider.driver.contract import Life
+from airflow_occ_provider.driver.contract import PATIENCE_S, Life
 from airflow_occ_provider.in_driver import granted, guard, run_job
 
 
@@ -27,7 +27,9 @@ def test_a_driver_has_no_guard_unless_its_payload_has_one(jvm):
 def test_a_driver_whose_commits_cannot_be_guarded_says_why(jvm):
     wanted = {"program": program("None, f'{tables} {configuration}'"), "tables": ["s3a://b/t"]}
     why = run_job.unguarded(jvm, wanted)
-    assert why == "its commits cannot be guarded: ['s3a://b/t'] configuration"
+    assert (
+        why == "only a lease protects it, and its commits cannot be guarded: ['s3a://b/t'] configuration"
+    )
     assert run_job.GUARD == []
 
 
@@ -51,6 +53,7 @@ def test_a_guarded_driver_begins_no_commit_before_a_tick_is_answered():
     driver._answer(1)
     (before, _), (after, _) = extended.extend.call_args_list
     assert (before[1], after[1]) == (float("inf"), 30.0)
+    assert before[2] == PATIENCE_S  # a short job waits for its first answer
     assert 0 < after[0]() <= 120.0
 
 
@@ -60,5 +63,5 @@ def test_an_endless_life_has_no_end_in_the_guard():
     installed._java.extend.assert_not_called()
     installed._java.nanoTime.return_value = 7
     installed.extend(lambda: 60.0, float("inf"))
-    ((nanos, _, seconds, margin_s), _) = installed._java.extend.call_args
+    ((nanos, _, seconds, margin_s, _), _) = installed._java.extend.call_args
     assert (nanos, seconds, margin_s) == (7, 60.0, 1e9)

@@ -6,12 +6,15 @@ import json
 import os
 import threading
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
+from airflow_occ_provider.attempts.staging import offered
+from airflow_occ_provider.attempts.submission import SparkJob
+from airflow_occ_provider.attempts.submitter import SILENCE_FACT, Ended, Handle, Running, Unseen
 from airflow_occ_provider.driver import attempt as attempt_half
 from airflow_occ_provider.driver import contract
 from airflow_occ_provider.driver.contract import Hello
@@ -514,3 +517,150 @@ def test_a_look_alone_answers_no_tick(folder):
     driver.report({"fact": "tick", "number": 1})
     assert follower().poll(handle) == Running()
     assert not (folder / "life").exists()
+
+
+class Lease:
+    """The extensions of a lease, by hand."""
+
+    def __init__(self):
+        self.extended_s, self.wanted = float("-inf"), 0
+
+    def extend_soon(self):
+        self.wanted += 1
+
+
+TTL_S = 90.0
+
+
+@pytest.fixture
+def leased(folder):
+    """A driver that was granted under a lease, and the submitter and handle of its attempt."""
+    driver, submitter = FolderDriverOfTest(folder, "n1"), offering(folder, service := Service())
+    service.drivers = (driver,)
+    submitter.offer = replace(submitter.offer, lease_ttl_s=TTL_S)
+    handle = submitter.submit("key", lambda _: None)
+    driver.join()
+    return driver, submitter, handle
+
+
+def tick(number):
+    return {"fact": "tick", "number": number}
+
+
+def answered(folder):
+    life = folder / "life"
+    return contract.answer_from_bytes(life.read_bytes()) if life.exists() else None
+
+
+def test_a_tick_is_answered_by_an_extension_that_began_after_it_was_read(folder, leased):
+    driver, submitter, handle = leased
+    lease = Lease()
+    submitter.feed(lease)
+    driver.report(tick(1))
+    submitter.read(handle, 0)
+    assert (answered(folder), lease.wanted) == (None, 1)
+    after_first = time.monotonic()
+    driver.report(tick(2))
+    submitter.read(handle, 0)
+    assert answered(folder) is None
+    # The extension began between the two: whatever was stopped since, it does not cover the second.
+    lease.extended_s = after_first
+    submitter.read(handle, 0)
+    assert answered(folder) == 1
+    lease.extended_s = time.monotonic()
+    submitter.read(handle, 0)
+    assert answered(folder) == 2
+    wanted = lease.wanted
+    submitter.read(handle, 0)
+    assert lease.wanted == wanted, "nothing waits for an extension"
+
+
+def test_an_extension_that_began_while_the_facts_were_read_does_not_count(folder, leased, monkeypatch):
+    driver, submitter, handle = leased
+    lease = Lease()
+    submitter.feed(lease)
+    read = AttemptFolder.read
+
+    def extends_meanwhile(self, name):
+        content = read(self, name)
+        if name == "facts.jsonl" and lease.extended_s < 0:
+            lease.extended_s = time.monotonic()
+        return content
+
+    monkeypatch.setattr(AttemptFolder, "read", extends_meanwhile)
+    driver.report(tick(1))
+    submitter.read(handle, 0)
+    assert lease.extended_s > 0
+    assert answered(folder) is None
+
+
+def test_a_process_without_the_lease_answers_no_leased_driver(folder, leased):
+    driver, _, handle = leased
+    driver.report(tick(1))
+    other, handle = follower(), Handle.from_json(json.loads(json.dumps(handle.to_json())))
+    for _ in range(3):
+        other.read(handle, 0)
+    assert answered(folder) is None
+    lease = Lease()
+    other.feed(lease)
+    lease.extended_s = time.monotonic()
+    other.read(handle, 0)
+    assert answered(folder) == 1
+
+
+def test_a_driver_without_a_lease_is_answered_at_once_by_any_process(folder):
+    driver, submitter, handle = granted(folder)
+    driver.report(tick(1))
+    submitter.read(handle, 0)
+    assert answered(folder) == 1
+    driver.report(tick(1), tick(2))
+    other, lease = follower(), Lease()
+    other.feed(lease)
+    other.read(handle, 0)
+    assert (answered(folder), lease.wanted) == (2, 0)
+
+
+def test_a_leased_driver_that_was_revoked_is_not_answered(folder, leased):
+    driver, submitter, handle = leased
+    lease = Lease()
+    submitter.feed(lease)
+    driver.report(tick(1))
+    submitter.read(handle, 0)
+    driver.revoke()
+    submitter.read(handle, 0)
+    lease.extended_s = time.monotonic()
+    submitter.read(handle, 0)
+    assert answered(folder) is None
+
+
+def test_a_leased_driver_is_over_after_the_silence_of_its_lease(folder, leased, monkeypatch):
+    driver, submitter, handle = leased
+    now = [0.0]
+    monkeypatch.setattr(folder_driver.time, "monotonic", lambda: now[0])
+    driver.report(tick(1))
+    assert isinstance(submitter.poll(handle), Running)
+    now[0] = attempt_half.silence_s(TTL_S, attempt_half.REQUEST_S)
+    assert isinstance(submitter.poll(handle), Running)
+    now[0] += 1
+    assert isinstance(submitter.poll(handle), Ended)
+    assert handle.facts[SILENCE_FACT] == attempt_half.silence_s(TTL_S, attempt_half.REQUEST_S)
+
+
+@pytest.mark.parametrize("ttl_s", [42.0, 60.0, 600.0])
+def test_a_lease_outlives_three_periods_of_all_that_an_answer_waits_for(tmp_path, ttl_s):
+    folder = AttemptFolder(str(tmp_path / "a"))
+    job = SparkJob(__file__, table="/lake/t", lease_ttl_s=ttl_s)
+    with offered(job, {}, folder) as submission:
+        payload = json.loads(submission.content["payload"])
+    assert (payload["ttl_s"], payload["is_leased"]) == (ttl_s, True)
+    assert payload["guard"]["is_required"] is True
+    assert 3 * (payload["tick_s"] + payload["poll_s"] + attempt_half.longest_period_s(ttl_s)) <= ttl_s
+    assert submission.lease_ttl_s == ttl_s
+
+
+def test_without_a_lease_the_guard_may_be_missing(tmp_path):
+    with offered(SparkJob(__file__, table="/lake/t"), {}, AttemptFolder(str(tmp_path / "a"))) as offer:
+        payload = json.loads(offer.content["payload"])
+    assert (payload["ttl_s"], payload["is_leased"]) == (attempt_half.LIFE_S, False)
+    assert payload["guard"]["is_required"] is False
+    assert offer.lease_ttl_s is None

@@ -166,10 +166,10 @@ def test_a_request_that_blocks_cannot_keep_a_driver_beyond_its_limit(storage, mo
 class Running:
     """A granted driver: its facts, and whether it was killed."""
 
-    def __init__(self, storage, ttl_s=None, tick_s=0.05):
+    def __init__(self, storage, ttl_s=None, tick_s=0.05, poll_s=0.02, *, is_leased=True):
         self.storage, self.killed = storage, threading.Event()
         self.report = report.Report(self._write, self.say)
-        life = Life.begin(ttl_s, granted.moment())
+        life = Life.begin(ttl_s, granted.moment(), is_leased=is_leased)
         self.driver = granted.Driver(
             storage,
             "n",
@@ -178,7 +178,7 @@ class Running:
             say=self.say,
             kill=self.killed.set,
             tick_s=tick_s,
-            poll_s=0.02,
+            poll_s=poll_s,
         )
 
     def _write(self, content):
@@ -246,6 +246,7 @@ def test_a_life_lasts_by_its_answered_ticks(storage, running, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(granted, "moment", lambda: Moment(clock[0], clock[0]))
     process = running(ttl_s=3)
+    wait_for(lambda: process.newest_tick() == 1)  # at once; the next one with the clock
     for _ in range(3):
         before = process.newest_tick()
         clock[0] += 2
@@ -257,6 +258,22 @@ def test_a_life_lasts_by_its_answered_ticks(storage, running, monkeypatch):
     clock[0] += 3
     assert process.killed.wait(PATIENCE_S)
     assert process.facts("end")[0]["why"] == "its lease was not extended in time"
+
+
+def test_a_leased_driver_ticks_and_looks_at_once_for_its_first_answer(storage, running, monkeypatch):
+    monkeypatch.setattr(granted, "FIRST_POLL_S", 0.02)
+    process = running(ttl_s=3600, tick_s=1000, poll_s=1000)
+    wait_for(lambda: process.newest_tick() == 1)
+    storage.write(LIFE, answer_to_bytes(1))
+    wait_for(lambda: process.driver._life.answered == 1)
+    assert not process.driver._life.awaits_answer
+
+
+def test_a_driver_without_a_lease_awaits_no_answer():
+    begun = granted.moment()
+    assert Life.begin(60, begun).awaits_answer
+    assert not Life.begin(60, begun, is_leased=False).awaits_answer
+    assert not Life.begin(None, begun).awaits_answer
 
 
 def test_a_life_ends_though_no_request_is_answered(storage, running, monkeypatch):

@@ -84,6 +84,35 @@ STATE_FRAME = "at org.apache.hudi.common.table.timeline.HoodieActiveTimeline.tra
 
 # What the driver died of; the outcome; what the remedy says.
 CASES = {
+    "a commit that the guard refused at its file": (
+        failed(
+            f"airflow_occ_provider refused to complete {TIMELINE}/{OWN}.commit: the lease is over",
+            "java.io.IOException",
+            wrapped_in=[UPSERT, cause(f"{HUDI}.HoodieIOException", "Failed to create file")],
+        ),
+        Outcome.COMMIT_REFUSED,
+        "nothing was committed",
+    ),
+    "a commit of the metadata table that the guard refused": (
+        failed(
+            f"airflow_occ_provider refused to complete s3a://b/t/.hoodie/metadata/.hoodie/{OWN}.deltacommit"
+            ": too little of the lease is left, 3.1 s",
+            "java.io.IOException",
+            wrapped_in=[UPSERT],
+        ),
+        Outcome.COMMIT_REFUSED,
+        "nothing was committed",
+    ),
+    "a commit that the guard refused at Hudi's log line": (
+        failed(
+            "airflow_occ_provider refused a commit: its driver ends",
+            "java.lang.IllegalStateException",
+            frames=(STATE_FRAME,),
+            wrapped_in=[UPSERT],
+        ),
+        Outcome.COMMIT_REFUSED,
+        "nothing was committed",
+    ),
     "a completed writer": (conflict(operations("commit", "COMPLETED")), Outcome.COMMIT_CONFLICT, AGAIN),
     "a rollback of this write": (
         conflict(operations("rollback")),

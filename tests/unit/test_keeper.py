@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -212,3 +213,52 @@ def test_an_outage_is_logged_once_and_so_is_its_end(nodes, held, caplog, monkeyp
     assert lines[0].startswith("The lease could not be renewed, retrying: away")
     assert lines[1].startswith("The lease is renewed again")
     assert len(lines) == 2
+
+
+class Timed:
+    """A lease service that notes when each renewal began and ended."""
+
+    def __init__(self, line):
+        self._line, self.renewals, self.refuses = line, [], False
+        self.renewed = threading.Semaphore(0)
+
+    def renew(self, ticket, ttl_ms):
+        began = time.monotonic()
+        if self.refuses:
+            raise LockUnreachableError("away", remedy="wait")
+        self._line.renew(ticket, ttl_ms)
+        self.renewals.append((began, time.monotonic()))
+        self.renewed.release()
+
+    def sweep(self, ticket):
+        pass
+
+
+def test_an_extension_counts_from_its_begin_and_only_if_it_succeeded(held):
+    line, ticket = held
+    service = Timed(line)
+    with Keeper(service, ticket, 3_600_000) as keeper:  # the next regular renewal is far away
+        (first,) = service.renewals
+        assert keeper.extended_s <= first[0]
+        service.refuses = True
+        keeper.extend_soon()
+        deadline = time.monotonic() + PATIENCE_S
+        while not keeper._failure:
+            assert time.monotonic() < deadline
+        assert keeper.extended_s <= first[0]
+        service.refuses = False
+        assert service.renewed.acquire(timeout=PATIENCE_S)
+        assert service.renewed.acquire(timeout=PATIENCE_S)
+        while keeper.extended_s <= first[1]:
+            assert time.monotonic() < deadline
+        assert keeper.extended_s <= service.renewals[1][0]
+
+
+def test_an_extension_that_is_wanted_does_not_wait_for_the_next_regular_one(held):
+    line, ticket = held
+    service = Timed(line)
+    with Keeper(service, ticket, 3_600_000) as keeper:
+        assert service.renewed.acquire(timeout=PATIENCE_S)
+        for _ in range(3):
+            keeper.extend_soon()
+            assert service.renewed.acquire(timeout=PATIENCE_S)

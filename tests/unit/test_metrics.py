@@ -139,7 +139,7 @@ def test_an_attempt_is_counted_once_and_is_lost_only_to_others(tagged, outcome):
     expected = [f"airflow.hudi.attempts,{tags}:1|c"]
     if "conflict" in outcome:
         expected.append(f"airflow.hudi.conflicts,{tags}:1|c")
-    lost = ("yielded", "lock_timeout", "heartbeat_expired", "rolled_back")
+    lost = ("yielded", "lock_timeout", "heartbeat_expired", "commit_refused", "rolled_back")
     if "conflict" in outcome or outcome in lost:
         expected.append(f"airflow.hudi.wasted,{tags}:1500.000000|ms")
     assert tagged.take() == expected

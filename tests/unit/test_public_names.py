@@ -18,7 +18,7 @@ PUBLIC = {
         "install_extra",
         *("OccError", "ConfigurationError", "LockUnreachableError", "TableUnreadableError"),
         *("CommitStateUnknownError", "AttemptError", "WriteConflictError", "LockTimeoutError"),
-        *("HeartbeatExpiredError", "DriverKilledError", "TaskEndedError"),
+        *("HeartbeatExpiredError", "CommitRefusedError", "DriverKilledError", "TaskEndedError"),
         *("ExecutionTimeoutError", "DriverNotStartedError", "RolledBackError", "FailedAfterCommitError"),
         *("MisconfigurationError", "HudiError", "JobError", "NotHudiTableError"),
         "UnknownTableVersionError",

@@ -22,6 +22,7 @@ def judge(error, spent=None, own_retries=0, jitter=1.0):
         (errors.LockTimeoutError("x", outcome="lock_timeout"), "lock"),
         (errors.LockUnreachableError("x"), "lock"),
         (errors.HeartbeatExpiredError("x", outcome="heartbeat_expired"), "heartbeat"),
+        (errors.CommitRefusedError("x", outcome="commit_refused"), "lock"),
         (errors.DriverKilledError("x", outcome="killed"), "killed"),
         (errors.TableUnreadableError("x"), "storage"),
     ],

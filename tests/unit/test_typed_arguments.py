@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk import DAG
 
+from airflow_occ_provider.attempts.claim import Isolation
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.typed_arguments import TYPES, TypedArguments
@@ -104,14 +105,13 @@ def test_a_dictionary_is_one_however_it_arrives(kind, name):
         rendered(kind, name, "{{ given }}", {"given": [1]})
 
 
-@pytest.mark.parametrize(("kind", "name"), arguments(templated=True, types=SWITCH))
-def test_a_rendered_switch_is_the_boolean_that_it_names(kind, name):
-    for value in (True, False):
-        assert rendered(kind, name, value) is value
-        assert rendered(kind, name, "{{ given }}", {"given": value}) is value
-        assert rendered(kind, name, str(value).lower()) is value
-    with pytest.raises(ConfigurationError, match=f"^{name}: 'maybe' is neither true nor false"):
-        rendered(kind, name, "{{ given }}", {"given": "maybe"})
+def test_a_rendered_isolation_is_the_one_that_it_names():
+    for value in Isolation:
+        assert rendered(HudiWriteOperator, "isolation", value) is value
+        assert rendered(HudiWriteOperator, "isolation", value.value) is value
+        assert rendered(HudiWriteOperator, "isolation", "{{ given }}", {"given": value.value}) is value
+    with pytest.raises(ConfigurationError, match=r"^isolation: 'maybe'.* 'snapshot', 'serializable'"):
+        rendered(HudiWriteOperator, "isolation", "{{ given }}", {"given": "maybe"})
 
 
 def refused(kind, name, value):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from airflow.sdk import BaseOperator
@@ -16,20 +19,27 @@ from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferred
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.site import ELSEWHERE
 from airflow_occ_provider.driver.attempt import SILENCE_S
+from airflow_occ_provider.driver.contract import answer_from_bytes
 from airflow_occ_provider.errors import (
+    CommitRefusedError,
     ConfigurationError,
     DriverKilledError,
+    LeaseLostError,
+    LockUnreachableError,
     NotSubmittedError,
     StateStoreError,
     TaskEndedError,
     WriteConflictError,
 )
+from airflow_occ_provider.hooks import shared_queue
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.attempt_folder import HIDDEN
 from airflow_occ_provider.submitters import folder_driver
 from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import driver as driver_trigger
+from airflow_occ_provider.triggers import lease as lease_trigger
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
@@ -56,6 +66,10 @@ LOST = {
     "jvm": True,
     "frames": [],
 }
+
+
+def tick(number):
+    return {"fact": "tick", "number": number}
 
 
 def end(code=0):
@@ -160,8 +174,8 @@ def event_of(trigger):
     return asyncio.run(asyncio.wait_for(first(), 60))
 
 
-def resume(start, wait, event, number=1):
-    task, context = start(number)
+def resume(start, wait, event, number=1, **more):
+    task, context = start(number, **more)
     return getattr(task, wait.method_name)(context, event)
 
 
@@ -343,11 +357,146 @@ def test_a_table_at_the_root_of_its_storage_has_no_place_for_a_folder(start):
         task.execute(context)
 
 
-def test_what_only_a_lease_protects_is_refused_while_no_guard_keeps_its_end(start):
-    task, context = start(admission="queue", scope=["p=1"], isolation="serializable")
-    with pytest.raises(ConfigurationError, match="isolation: "):
+SERIALIZABLE = {"admission": "queue", "isolation": "serializable", "lock_conn_id": "lock"}
+REFUSED = {
+    "type": "java.io.IOException",
+    "message": "airflow_occ_provider refused to complete file:/t/.hoodie/1.commit: the lease is over",
+    "jvm": True,
+    "frames": [],
+}
+
+
+@pytest.fixture
+def triggerers_queue(queue, monkeypatch):
+    """The queue as the triggerer reaches it."""
+    hook = SimpleNamespace(leases=lambda: Queue(queue))
+    monkeypatch.setattr(shared_queue, "lock_hook", lambda _: hook)
+    monkeypatch.setattr(lease_trigger, "_RETRY_S", 0.01)
+    return queue
+
+
+def answer(driver):
+    life = driver.folder / "life"
+    return answer_from_bytes(life.read_bytes()) if life.exists() else None
+
+
+def happens(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def beside(call):
+    """Run a call in a thread until the end of a block."""
+
+    @contextlib.contextmanager
+    def running():
+        with ThreadPoolExecutor(1) as threads:
+            ending = threads.submit(call)
+            yield
+            ending.result(60)
+
+    return running()
+
+
+def test_a_serializable_driver_is_guarded_and_lives_on_the_lease_of_its_trigger(
+    start, folder, store, triggerers_queue
+):
+    task, context = start(**SERIALIZABLE)
+    wait = deferred(task.execute, context)
+    driver = the_driver()
+    payload = json.loads(driver.ran)
+    assert (payload["is_leased"], payload["ttl_s"]) == (True, 600)
+    assert payload["guard"]["is_required"] is True
+    driver.report(tick(1))
+
+    def commits_once_answered():
+        happens(lambda: answer(driver) == 1)
+        driver.report(tick(2))
+        happens(lambda: answer(driver) == 2)
+        commits(folder, store)
+
+    with beside(commits_once_answered):
+        event = event_of(wait.trigger)
+    assert event["is_leased"] is True
+    assert resume(start, wait, event, **SERIALIZABLE)["instant"] == T1
+
+
+def test_a_trigger_that_cannot_extend_the_lease_answers_no_tick(
+    start, folder, triggerers_queue, monkeypatch
+):
+    task, context = start(**SERIALIZABLE)
+    wait = deferred(task.execute, context)
+    driver, refusals = the_driver(), []
+
+    def away(self, ticket, ttl_ms=None):
+        refusals.append(ttl_ms)
+        raise LockUnreachableError("away", remedy="wait")
+
+    monkeypatch.setattr(Queue, "renew", away)
+    driver.report(tick(1))
+
+    def ends_after_some_tries():
+        happens(lambda: len(refusals) > 3)
+        driver.report({"fact": "fatal", "causes": [REFUSED]}, end(1))
+
+    with beside(ends_after_some_tries):
+        event = event_of(wait.trigger)
+    assert answer(driver) is None
+    monkeypatch.undo()
+    assert event["status"] == "ended"
+
+
+def test_a_serializable_driver_lives_on_the_lease_of_its_worker(start, folder, store, monkeypatch):
+    task, context = start(**SERIALIZABLE, deferrable=False)
+    read, answers = folder_driver.FolderDriver.read, []
+
+    def reads(submitter, handle, wait_s):
+        driver = the_driver()
+        if not driver.facts:
+            driver.report(tick(1))
+        answers.append(answer(driver))
+        if answers[-1] == 1 and not driver.folder.joinpath("done").exists():
+            driver.folder.joinpath("done").touch()
+            commits(folder, store)
+        return read(submitter, handle, wait_s)
+
+    monkeypatch.setattr(folder_driver.FolderDriver, "read", reads)
+    assert task.execute(context)["instant"] == T1
+    assert answers[:2] == [None, None]  # the lease was extended before the tick was read
+
+
+def test_a_refused_commit_is_an_outcome_that_a_retry_helps(start, monkeypatch):
+    task, context = start(**SERIALIZABLE, deferrable=False)
+    read = folder_driver.FolderDriver.read
+
+    def reads(submitter, handle, wait_s):
+        driver = the_driver()
+        if not driver.facts:
+            driver.report(PROTECTED, REQUESTED, {"fact": "fatal", "causes": [REFUSED]}, end(1))
+        return read(submitter, handle, wait_s)
+
+    monkeypatch.setattr(folder_driver.FolderDriver, "read", reads)
+    with pytest.raises(CommitRefusedError, match="refused to complete") as caught:
         task.execute(context)
-    assert LivyOperator.drivers == []
+    assert (caught.value.retry, caught.value.committed) == (True, False)
+
+
+def test_a_driver_whose_lease_is_lost_is_revoked(start, triggerers_queue):
+    task, context = start(**SERIALIZABLE)
+    wait = deferred(task.execute, context)
+    driver = the_driver()
+    line = Queue(triggerers_queue)
+    assert line.evict(line.requests()[0])
+
+    with beside(lambda: ends_when_revoked(driver)):
+        event = event_of(wait.trigger)
+    assert event["stop"]["outcome"] == "killed"
+    assert driver.is_revoked
+    assert event["is_leased"] is False
+    with pytest.raises(LeaseLostError):
+        resume(start, wait, event, **SERIALIZABLE)
 
 
 def test_an_earlier_driver_that_is_silent_is_waited_for_until_its_life_is_over(

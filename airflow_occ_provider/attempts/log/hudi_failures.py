@@ -92,6 +92,11 @@ def _against(action: str, state: str = r"\w+") -> str:
     return rf"\S+: .*{_FIRST}.*{_SECOND}[^({{]*[({{]{fields}"
 
 
+# The guard in the driver refuses before the storage shows a commit (in_driver/guard.py).
+_REFUSED = (
+    _row(Outcome.COMMIT_REFUSED, r"\S+: .*\bairflow_occ_provider refused (?:to complete|a commit)"),
+)
+
 _CONFLICTS = (
     _row(Outcome.EARLY_CONFLICT, r"\S*\.HoodieEarlyConflictDetectionException\b"),
     _row(Outcome.EARLY_CONFLICT, r"\S*ConcurrentModificationException: Early conflict detected"),
@@ -457,7 +462,7 @@ _JOBS = (
         "Give the driver one Hudi bundle, made for its Spark and Scala ({line}).",
     ),
 )
-FAILURES: Sequence[HudiFailure] = (*_CONFLICTS, *_TIMELINE, *_LOCKS, *_SETTINGS, *_JOBS)
+FAILURES: Sequence[HudiFailure] = (*_REFUSED, *_CONFLICTS, *_TIMELINE, *_LOCKS, *_SETTINGS, *_JOBS)
 
 _MISSING_FILE = re.compile(rf"_(?P<time>{_TIME})\.\w+\b.*{_GONE}|{_GONE}.*_(?P<of>{_TIME})\.\w+\b")
 _DATA_FILE = re.compile(rf"[\da-f]{{8}}-(?:[\da-f]{{4}}-){{3}}[\da-f]{{12}}-\d+_[\d-]+_{_TIME}\.")
