@@ -10,7 +10,7 @@ SPARK6 := .venv-spark6
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
 .PHONY: help install demo docs test test-rest test-all test-nightly nightly unit lint types format golden-logs golden-messages \
-	golden-tables corpus differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls faulty-s3 pages pictures test-spark6 test-k8s golden-kubernetes \
+	golden-tables corpus differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls stopped faulty-s3 pages pictures test-spark6 test-k8s golden-kubernetes \
 	bench-timeline bench-import bench-leases bench-triggers bench-commits bench-remote bench-overhead bench-pages bench-conflict \
 	stack stack-config stack-down clean
 
@@ -52,7 +52,7 @@ test-nightly: $(SPARK6)/.installed  ## More of real services and whole Airflows:
 	$(PYTEST) -m nightly
 
 nightly: $(INSTALLED)  ## The long lanes below, one after the other, whether one fails or not (SEED=7)
-	$(MAKE) SMOKE=1 --keep-going test-nightly corpus differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls faulty-s3 pages bench-conflict
+	$(MAKE) SMOKE=1 --keep-going test-nightly corpus differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls stopped faulty-s3 pages bench-conflict
 
 unit: $(INSTALLED)  ## Unit tests alone: no JVM
 	$(PYTEST) $(SIDE_BY_SIDE) tests/unit
@@ -175,6 +175,11 @@ golden-kubernetes: $(INSTALLED)  ## Record the states of pods in tests/golden/ku
 STALL ?= 180
 stalls: $(INSTALLED)  ## A store that stalls under a live writer must stop no driver (STALL=180)
 	$(BIN)/python -m tests.stalls --seconds $(STALL)
+
+TTL ?= 6
+CONTROLS ?= $(RUNS)
+stopped: $(INSTALLED)  ## Drivers that are stopped around their commit for longer than their lease (RUNS=60 CONTROLS=60 SEED=7 TTL=6)
+	$(BIN)/python -m tests.stopped --runs $(RUNS) --controls $(CONTROLS) --seed $(SEED) --ttl $(TTL)
 
 PERCENT ?= 5
 WRITES ?= 12

@@ -16,6 +16,7 @@ from airflow_occ_provider.attempts.driver import DriverRun
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.lock_connection import LockConnection
 from airflow_occ_provider.attempts.record import AttemptRecord
+from airflow_occ_provider.attempts.submitter import LEASE_TTL_FACT
 from airflow_occ_provider.attempts.waits import DriverWait, WaitNeeded
 from airflow_occ_provider.errors import (
     ConfigurationError,
@@ -132,19 +133,29 @@ class TryLease:
                 raise WaitNeeded(request.keep(ticket, status))
             if begun is None:
                 self.on_granted(request.waited_s)
-            with self._kept(request, ticket, is_fenced=is_fenced) as keeper:
+            with self._kept(request, ticket, begun, is_fenced=is_fenced) as keeper:
                 lease_ttl_s = None if is_fenced else self._least_term_ms(request.terms) / 1000
                 yield Admitted(scope, ticket.order_token, is_fenced, keeper, lease_ttl_s=lease_ttl_s)
 
     @contextmanager
-    def _kept(self, request: AdmissionRequest, ticket: Ticket, *, is_fenced: bool) -> Iterator[Keeper]:
+    def _kept(
+        self,
+        request: AdmissionRequest,
+        ticket: Ticket,
+        begun: AttemptRecord | None,
+        *,
+        is_fenced: bool,
+    ) -> Iterator[Keeper]:
         """Renew a held lease for the time of a block, then release it or pass it on."""
         held_s = time.monotonic()
         on_lost = LossAction("the job runs on, and Hudi's commit check decides")
         if not is_fenced:
-            on_lost = LossAction("the driver is ended", self.spark.end)
+            # A driver that guards its commits needs no second thread that ends it.
+            guards = self.spark.submitter(None).traits.guards_commits
+            on_lost = LossAction("the driver is ended", _do_nothing if guards else self.spark.end)
         is_done = is_passed_on = False
-        terms, unwatched_ms = request.terms, self._unwatched_ms(request.terms, is_fenced=is_fenced)
+        terms = request.terms
+        unwatched_ms = max(self._unwatched_ms(terms, is_fenced=is_fenced), _lives_ms(begun))
         ttl_ms = unwatched_ms or terms.ttl_ms
         try:
             with Keeper(request.service, ticket, ttl_ms, on_lost, usual_ttl_ms=terms.ttl_ms) as keeper:
@@ -233,6 +244,19 @@ class TryLease:
                     self.run.drop_request(at_once=not is_done)
         except OccError as error:
             self.log.warning("The lease was not released, its time to live frees it: %s", error.message)
+
+
+def _do_nothing() -> None:
+    """End nothing."""
+
+
+def _lives_ms(begun: AttemptRecord | None) -> int:
+    """Return for how long an attempt's driver may live on an extension, as it was told; 0 if on none.
+
+    The connection may have been changed since.
+    """
+    driver = begun.driver if begun else None
+    return round(1000 * float(driver.facts.get(LEASE_TTL_FACT) or 0)) if driver else 0
 
 
 def _lost(begun: AttemptRecord) -> LeaseLostError:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from airflow_occ_provider.attempts.log.facts import Entry, Fact, parse_fact
 from airflow_occ_provider.attempts.start_limit import NO_LIMIT, late_start
 from airflow_occ_provider.attempts.submitter import (
+    LEASE_TTL_FACT,
     SILENCE_FACT,
     Ended,
     Extensions,
@@ -70,7 +71,6 @@ _GATE_S = 0.3
 _COMES_S = 60.0  # until what a driver has written is seen
 _PERIODS = ((60.0, 1.0), (600.0, 5.0))
 _LONGEST_PERIOD_S = 15.0
-_LEASE_TTL = "lease_ttl_s"
 _QUIET_S = 60.0  # a driver that was revoked drains its commit and reports in less
 _RETURN_S = 15.0  # what has started a driver logs the rest of its output, and returns
 _END_S, _KILL_S = 30.0, 2.5  # Airflow ends a task five seconds after its request to stop
@@ -379,7 +379,7 @@ class FolderDriver:
         name, place = self.place.identify(next(hello for hello in hellos if hello.nonce == grant.nonce))
         facts = {"folder": folder.url, "nonce": grant.nonce, "payload": grant.payload}
         ttl_s = self.offer.lease_ttl_s if self.offer else None
-        life = {_LEASE_TTL: ttl_s, SILENCE_FACT: silence_s(ttl_s or LIFE_S, REQUEST_S)}
+        life = {LEASE_TTL_FACT: ttl_s, SILENCE_FACT: silence_s(ttl_s or LIFE_S, REQUEST_S)}
         return Handle(self.name, name, {**self.origin, **place, **facts, **life})
 
     def _followed(self, handle: Handle) -> Followed:
@@ -439,7 +439,7 @@ class Followed:
     @property
     def lease_ttl_s(self) -> float | None:
         """The TTL of its lease; ``None`` if its commits depend on none."""
-        ttl_s = self.handle.facts.get(_LEASE_TTL)
+        ttl_s = self.handle.facts.get(LEASE_TTL_FACT)
         return None if ttl_s is None else float(ttl_s)
 
     @property

@@ -262,3 +262,19 @@ def test_an_extension_that_is_wanted_does_not_wait_for_the_next_regular_one(held
         for _ in range(3):
             keeper.extend_soon()
             assert service.renewed.acquire(timeout=PATIENCE_S)
+
+
+def test_an_adopted_request_keeps_a_longer_term_until_it_is_renewed(nodes, held):
+    """A driver may live on the term of the process before."""
+    line, ticket = held
+    line.renew(ticket, 10 * TTL_MS)
+
+    def term_ms():
+        return Content.decode(nodes.read([ticket.name])[ticket.name].data, ticket.name).term_ms
+
+    again = Queue(nodes).request(Request("i", Owner(("d", "r", "t")), (Scope("/t"),), TTL_MS))
+    assert again.epoch == 2
+    assert term_ms() == 10 * TTL_MS
+    other = Queue(nodes)
+    other.renew(other.adopt(again))
+    assert term_ms() == TTL_MS

@@ -32,7 +32,10 @@ from airflow_occ_provider.errors import (
     WriteConflictError,
 )
 from airflow_occ_provider.hooks import shared_queue
+from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
+from airflow_occ_provider.leases.request_node import Content
+from airflow_occ_provider.operators import protected_run
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.attempt_folder import HIDDEN
 from airflow_occ_provider.submitters import folder_driver
@@ -481,6 +484,42 @@ def test_a_refused_commit_is_an_outcome_that_a_retry_helps(start, monkeypatch):
     with pytest.raises(CommitRefusedError, match="refused to complete") as caught:
         task.execute(context)
     assert (caught.value.retry, caught.value.committed) == (True, False)
+
+
+def test_a_worker_whose_lease_is_lost_revokes_its_driver(start, queue, monkeypatch):
+    task, context = start(**SERIALIZABLE, deferrable=False)
+    read, line = folder_driver.FolderDriver.read, Queue(queue)
+
+    def reads(submitter, handle, wait_s):
+        driver = the_driver()
+        if not driver.facts:
+            assert line.evict(line.requests()[0])
+            driver.report(tick(1))  # for which the lease is extended at once
+        elif driver.is_revoked and len(driver.facts) == 1:
+            driver.report(end(143))
+        return read(submitter, handle, wait_s)
+
+    monkeypatch.setattr(folder_driver.FolderDriver, "read", reads)
+    with pytest.raises(LeaseLostError):
+        task.execute(context)
+    assert answer(the_driver()) is None
+
+
+def test_a_lease_lasts_as_long_as_its_driver_was_told_whatever_the_connection_says_now(
+    start, queue, monkeypatch
+):
+    task, context = start(**SERIALIZABLE)
+    deferred(task.execute, context)
+    driver, line = the_driver(), Queue(queue)
+    assert json.loads(driver.ran)["ttl_s"] == 600
+    hook = protected_run.lock_hook("lock")
+    monkeypatch.setattr(hook, "terms", lambda: Terms(60_000, 60_000))
+    monkeypatch.setattr(protected_run, "longest_absence_ms", lambda *_: 0)
+    task, context = start(2, **SERIALIZABLE)
+    again = deferred(task.execute, context)
+    (queued,) = line.requests()
+    content = Content.decode(queue.read([queued.name])[queued.name].data, queued.name)
+    assert min(content.term_ms, again.trigger.claim_ttl_ms) >= 600_000
 
 
 def test_a_driver_whose_lease_is_lost_is_revoked(start, triggerers_queue):

@@ -1,0 +1,96 @@
+"""A driver that makes one write for each command, each by a life and a guard of its own.
+
+A command is a file of JSON in a folder. Without a life, no commit is refused: the control.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from airflow_occ_provider.driver.contract import FACTS, Life
+from airflow_occ_provider.in_driver import granted, guard, run_job
+from airflow_occ_provider.in_driver.folder import LocalFolder
+from airflow_occ_provider.in_driver.report import Report
+from tests.jobs.guarded_writes import OPTIONS
+
+STEP_S = 0.01
+
+
+def follow(folder, ttl_s, commits_guard):
+    """Start what a granted driver runs beside its job, and return it."""
+    files = LocalFolder(str(folder))
+
+    def say(fact, **details):
+        report.add(json.dumps({"fact": fact, **details}).encode() + b"\n")
+
+    report = Report(lambda content: files.write(FACTS, content), say)
+    life = Life.begin(ttl_s, granted.moment())
+    # A life that is over closes the guard; this process goes on with the next command.
+    kill = threading.Event().set
+    period_s = ttl_s / 9
+    driver = granted.Driver(
+        files, "n", life, report, say=say, kill=kill, tick_s=period_s, poll_s=period_s
+    )
+    driver.start()
+    driver.guarded(commits_guard)
+    return driver, report
+
+
+def obey(spark, number, command):
+    """Make one write, and return why it failed, if it did."""
+    context, folder = spark.sparkContext, Path(command["folder"])
+    installed, why = guard.installed(
+        context._jvm, [command["table"]], context._jsc.hadoopConfiguration()
+    )
+    assert installed, why
+    followed = follow(folder, command["ttl_s"], installed) if command["has_life"] else None
+    rows = spark.range(3).selectExpr(f"cast(id + {number} * 10 as string) id", "'p' p", "1 ts")
+    options = {**OPTIONS, "hoodie.metadata.enable": "false"}
+    (folder / "begun").touch()
+    time.sleep(command["pause_s"])
+    began, error = time.monotonic(), ""
+    try:
+        rows.write.format("hudi").options(**options).mode("append").save(command["table"])
+    except Exception as failure:  # noqa: BLE001 - of Java
+        causes = run_job.causes_of(failure)
+        error = next((c["message"] for c in causes if "airflow_occ" in c["message"]), str(failure))
+    seconds = time.monotonic() - began
+    if followed:
+        driver, report = followed
+        driver._ending.acquire(blocking=False)  # its threads end
+        report.close(1)
+    return {"error": error, "seconds": seconds}
+
+
+def main(folder):
+    """Obey the commands of a folder until it has a file ``end``."""
+    commands, number = Path(folder), 0
+    spark = SparkSession.builder.getOrCreate()
+    pids = {"python": os.getpid(), "jvm": run_job.process_of(SparkContext._jvm)}
+    write(commands / "pids", pids)
+    while not (commands / "end").exists():
+        with contextlib.suppress(FileNotFoundError):
+            command = json.loads((commands / f"{number}.command").read_text())
+            write(commands / f"{number}.result", obey(spark, number, command))
+            number += 1
+        time.sleep(STEP_S)
+
+
+def write(path, content):
+    """Write a file of JSON, which is whole once it is there."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(content))
+    part.replace(path)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
