@@ -96,9 +96,9 @@ format: $(INSTALLED)  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-golden-logs: $(INSTALLED)  ## Record the drivers' logs in tests/golden/logs anew from real Hudi, and from a real YARN
+golden-logs: $(INSTALLED)  ## Record the drivers' logs in tests/golden/logs anew from real Hudi, and the answers of a real YARN
 	$(BIN)/python -m tests.golden.record_logs
-	$(BIN)/python -m tests.golden.record_yarn_logs
+	$(BIN)/python -m tests.golden.record_yarn
 
 golden-messages: $(INSTALLED)  ## Record the exception messages of Hudi's releases in tests/golden/hudi_messages.txt anew from their jars
 	$(BIN)/python -m tests.golden.record_hudi_messages

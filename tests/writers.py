@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -189,6 +189,10 @@ class Writer(WriterThread):
         if not isinstance(entry, str):
             self.lines.append(f"airflow_occ_provider: {json.dumps(entry)}\n")
 
+    def _prepared(self, job: SparkJob, options: Mapping[str, str]) -> AbstractContextManager[Submission]:
+        """Make the driver's input for the time of a block."""
+        return prepared(job, options)
+
     def _submitter(self, submission: Submission, environment: Mapping[str, str]) -> Submitter:
         """Return what runs the driver."""
         command = ["spark-submit", "--master", "local[2]", "--driver-memory", "1g"]
@@ -223,7 +227,7 @@ class Writer(WriterThread):
         watching: list[TableGuard] = [*([alarm] if self.watched else []), self.guard]
         guards = TableGuards(TableViews(table), log, watching, self.logger)
         with (
-            prepared(job, options, is_remote=self.is_remote) as submission,
+            self._prepared(job, options) as submission,
             guards,
         ):
             submitter = self._submitter(submission, {**environment, **submission.environment})

@@ -1,34 +1,57 @@
-"""A shell script as an application of YARN: a driver that starts at once, without Spark.
+"""A shell script as a driver in YARN, which starts at once and without Spark.
 
-Run as ``yarn_script.py RESOURCE_MANAGER SCRIPT_FILE TAGS``, in place of ``spark-submit``.
+Run as ``yarn_script.py RESOURCE_MANAGER TAGS MOST_ATTEMPTS ARGUMENT ...``, in place of
+``spark-submit``: the arguments are those of Python in the container.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import sys
 import urllib.request
+from pathlib import Path
 
-from airflow_occ_provider.submitters.yarn.cluster import YarnCluster
+from airflow_occ_provider.attempts.start_limit import NO_LIMIT
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder
+from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
+from airflow_occ_provider.submitters.yarn.place import YarnPlace
 from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
+from tests.contract import folder_job
 
+ROOT = Path(__file__).parents[1]
 TIMEOUT_S = 60
 
 
-def script_cluster(yarn, script, **more):
-    """Return a submitter of an embedded YARN that runs a script file."""
+class ScriptLaunch:
+    """A submission of a script that follows its folder.
 
-    def command(conf):
-        assert conf["spark.yarn.maxAppAttempts"] == "1"
-        place = (yarn.resource_manager, str(script), conf["spark.yarn.tags"])
-        return [sys.executable, "-m", "tests.yarn_script", *place]
+    :param folder: path of the attempt's folder.
+    """
 
-    return YarnCluster(
-        ResourceManager([yarn.resource_manager]),
-        command,
-        open_log=lambda path: (yarn.aggregated_logs / path).open("rb"),
-        **{"end_s": 60.0, **more},
-    )
+    environment = os.environ
+    start_limit = NO_LIMIT
+
+    def __init__(self, yarn, folder, script):
+        self._manager, self._arguments = yarn.resource_manager, (f"{folder}/run_job.py", folder, script)
+
+    def command_with(self, conf):
+        place = (self._manager, conf["spark.yarn.tags"], conf["spark.yarn.maxAppAttempts"])
+        return [sys.executable, "-m", "tests.yarn_script", *place, *self._arguments]
+
+
+def script_driver(yarn, folder, script, settings=None, runner=None):
+    """Return what starts, follows and ends a script in an embedded YARN.
+
+    :param folder: path of the attempt's folder.
+    :param settings: of Spark.
+    :param runner: what Python runs instead of a driver that follows the folder and runs the script.
+    """
+    attempt, manager = AttemptFolder(str(folder)), ResourceManager([yarn.resource_manager])
+    attempt.write("run_job.py", (runner or Path(folder_job.__file__).read_text()).encode())
+    place = YarnPlace(manager, ScriptLaunch(yarn, str(folder), script), settings)
+    return FolderDriver(AttemptFolder, place, Offer(attempt, f"{attempt.url}/run_job.py", b"{}"))
 
 
 def call(manager, path, body):
@@ -41,18 +64,21 @@ def call(manager, path, body):
         return answer.read()
 
 
-def main(manager, script, tags):
+def main(manager, tags, attempts, *arguments):
     name = json.loads(call(manager, "apps/new-application", {}))["application-id"]
-    command = f"sh {script} 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"
+    driver = shlex.join(["env", f"PYTHONPATH={ROOT}", sys.executable, *arguments])
     application = {
         "application-id": name,
         "application-name": "script",
-        "am-container-spec": {"commands": {"command": command}},
-        "max-app-attempts": 1,
+        "am-container-spec": {
+            "commands": {"command": f"{driver} 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"}
+        },
+        "max-app-attempts": int(attempts),
         "resource": {"memory": 128, "vCores": 1},
         "application-tags": {"tag": tags.split(",")},
     }
     call(manager, "apps", application)
+    print(f"Submitted application {name}")
 
 
 if __name__ == "__main__":

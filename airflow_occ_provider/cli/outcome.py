@@ -19,13 +19,7 @@ from typing import Any, BinaryIO, cast
 from airflow_occ_provider.attempts.log.saved_log import SavedLog
 from airflow_occ_provider.attempts.outcome import Reading
 from airflow_occ_provider.cli.output import print_described
-from airflow_occ_provider.submitters.yarn.aggregated_logs import AggregatedLogError, is_aggregated
-from airflow_occ_provider.submitters.yarn.saved_logs import (
-    DriverLine,
-    SavedLogError,
-    aggregated_lines,
-    printed_lines,
-)
+from airflow_occ_provider.cli.yarn_logs import DriverLine, SavedLogError, printed_lines
 
 _HEAD = 4096
 _COMPRESSED: dict[bytes, Callable[[Path], Any]] = {
@@ -38,8 +32,8 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # as PowerShell writes what it redirects
 _NO_TEXT = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 _LONGEST_LINE = 1 << 20  # characters; a longer one is read in parts
 _BINARY = (
-    "it is a binary file, and no aggregated log in Hadoop's format TFile (an IndexedFile?). Save the "
-    "output of `yarn logs -applicationId ID` instead"
+    "it is a binary file. If YARN has aggregated it, save the output of "
+    "`yarn logs -applicationId ID` instead"
 )
 
 
@@ -51,7 +45,7 @@ def outcome(args: argparse.Namespace) -> None:
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or error
         raise SystemExit(f"airflow hudi outcome: {args.log}: {reason}") from error
-    except (AggregatedLogError, SavedLogError) as error:
+    except SavedLogError as error:
         raise SystemExit(f"airflow hudi outcome: {args.log}: {error}") from error
     print_described(_described(reading), args.output, lambda _: print(_as_text(reading)))
 
@@ -74,10 +68,6 @@ def _lines(name: str) -> Iterator[Iterator[DriverLine | str]]:
         yield printed_lines(sys.stdin)
         return
     with _opened(Path(name)) as file:
-        if is_aggregated(file):
-            yield aggregated_lines(file)
-            return
-        file.seek(0)
         encoding = _encoding(file.read(_HEAD))
         file.seek(0)
         text = io.TextIOWrapper(file, encoding, "replace")

@@ -80,7 +80,8 @@ class Hello:
     """The content of a driver's own file, ``hello.<nonce>``.
 
     :param left: why the driver left before the job's first line; ``None`` while it waits or runs.
-    :param details: of the driver and its host, for people: nothing is decided by them.
+    :param details: of the driver and its host, for people, and for its place to find it: no more is
+        decided by them.
     """
 
     nonce: str

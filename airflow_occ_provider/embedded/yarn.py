@@ -127,11 +127,6 @@ class EmbeddedYarn:
         return self._manager.url
 
     @property
-    def aggregated_logs(self) -> Path:
-        """The folder into which the logs of ended applications are aggregated."""
-        return self.folder / "aggregated"
-
-    @property
     def resource_manager_pid(self) -> int:
         """The process id of the ResourceManager."""
         return self._manager.pid

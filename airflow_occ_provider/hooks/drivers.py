@@ -13,7 +13,7 @@ from airflow_occ_provider.attempts.submitter import Submitter
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.kubernetes import kubernetes_drivers
 from airflow_occ_provider.hooks.launch import Launch, PlannedJob
-from airflow_occ_provider.hooks.yarn import YarnDrivers
+from airflow_occ_provider.hooks.yarn import yarn_drivers
 from airflow_occ_provider.submitters.spark_submit import Flag, SparkSubmit
 
 _SERVICES = {"livy://": "LivyOperator", "aws://": "EmrServerlessStartJobOperator"}
@@ -97,7 +97,7 @@ def drivers_of(task: Any, spark: Any) -> TaskDrivers:
     """
     mode, master = spark._connection["deploy_mode"], str(spark._connection["master"])
     if mode == "cluster" and master == "yarn":
-        return YarnDrivers(task._conn_id)
+        return yarn_drivers(task)
     _refuse_service(task._conn_id, master)
     return kubernetes_drivers(task, spark) or LocalDrivers(mode)
 

@@ -9,29 +9,26 @@ from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.kubernetes import kubernetes_follower
 from airflow_occ_provider.hooks.place_drivers import follower_at
 from airflow_occ_provider.hooks.via import StartedPlace
-from airflow_occ_provider.hooks.yarn import yarn_follower
+from airflow_occ_provider.hooks.yarn import place_of
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from airflow_occ_provider.submitters.spark_submit import Flag, SparkSubmit
-from airflow_occ_provider.submitters.yarn.cluster import YarnCluster
+from airflow_occ_provider.submitters.yarn.place import YarnPlace
 
 _FOLLOWERS: dict[str, Callable[[Handle, Flag], Submitter]] = {
     SparkSubmit.name: lambda _, __: SparkSubmit(),
     KubernetesPlace.name: kubernetes_follower,
+    YarnPlace.name: lambda handle, killed: follower_at(place_of(handle), handle, killed),
     StartedPlace.name: lambda handle, killed: follower_at(StartedPlace(), handle, killed),
 }
 
 
-def follower(handle: Handle, killed: Flag | None = None, *, listing_s: float = 0.0) -> Submitter:
+def follower(handle: Handle, killed: Flag | None = None) -> Submitter:
     """Return a submitter that polls, reads and ends a driver, and starts none.
 
     :param handle: of the driver; it names the submitter that started it.
     :param killed: set when the task is asked to stop.
-    :param listing_s: seconds for which all followers of this process share what YARN says of its
-        running applications; 0 asks for each application alone.
     :raises ConfigurationError: if this release has no such submitter.
     """
-    if handle.submitter == YarnCluster.name:
-        return yarn_follower(handle, killed or Flag(), listing_s)
     make = _FOLLOWERS.get(handle.submitter)
     if make:
         return make(handle, killed or Flag())

@@ -74,7 +74,7 @@ class LocalFolder(Folder):
     def entries(self) -> dict[str, Hashable]:
         """Return the names of the files, each with its inode and time."""
         entries: dict[str, Hashable] = {}
-        with os.scandir(self._path) as files:
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._path) as files:
             for file in files:
                 with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                     status = file.stat()

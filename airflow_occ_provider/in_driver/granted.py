@@ -12,7 +12,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from airflow_occ_provider.driver.contract import (
@@ -84,7 +84,7 @@ class Waiting:
         self._gate = Gate(self._hello.nonce, moment(), limit_s)
         self._choice = threading.Lock()
         self._granted: Run | None = None
-        self._problem = ""
+        self._problem, self._is_removed = "", False
 
     @property
     def nonce(self) -> str:
@@ -96,7 +96,7 @@ class Waiting:
         threading.Thread(target=self._keep_limit, daemon=True, name="gate limit").start()
         outcome = self._outcome()
         self._take_choice()
-        if isinstance(outcome, Leave):
+        if isinstance(outcome, Leave) and not self._is_removed:
             self.write_left(outcome.why)
         return outcome
 
@@ -113,7 +113,11 @@ class Waiting:
                 if not is_announced:
                     self._folder.write(self._hello.name, self._hello.to_bytes())
                     is_announced = True
-                grant, revoked = look(self._folder)
+                grant, revoked, names = look(self._folder)
+                # A settled attempt's folder is removed, with the file of a driver that came late.
+                if self._hello.name not in names:
+                    self._is_removed = True
+                    return Leave("the attempt's folder was removed: it is settled")
             except Exception as error:  # noqa: BLE001 - of Java: this look shows nothing
                 self._problem = shortened(error)
             step = self._gate.decide(now, grant, revoked=revoked)
@@ -332,13 +336,14 @@ def moment() -> Moment:
     return Moment(time.monotonic(), time.time())
 
 
-def look(folder: Folder) -> tuple[Grant | None, bool]:
-    """Return the grant, and whether the attempt was revoked, read after it."""
-    entries = folder.entries()
-    if REVOKED in entries or GRANT not in entries:
-        return None, REVOKED in entries
+def look(folder: Folder) -> tuple[Grant | None, bool, Collection[str]]:
+    """Return the grant, whether it was revoked, read after it, and all files."""
+    names = folder.entries()
+    if REVOKED in names or GRANT not in names:
+        return None, REVOKED in names, names
     grant = Grant.from_bytes(folder.read(GRANT) or b"")
-    return grant, REVOKED in folder.entries()
+    names = folder.entries()
+    return grant, REVOKED in names, names
 
 
 def fields_of(end: End) -> dict[str, object]:

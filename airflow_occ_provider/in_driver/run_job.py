@@ -177,20 +177,27 @@ def details_of_driver(jvm, url):
     """Return what a driver says of itself while it waits."""
     from pyspark import SparkConf, __version__
 
-    conf = SparkConf()
+    conf, in_yarn = SparkConf(), details_in_yarn()
     application = conf.get("spark.app.id") or conf.get("spark.yarn.app.id") or ""
-    in_yarn = re.match(r"container_(?:e\d+_)?(\d+_\d+)_", os.environ.get("CONTAINER_ID", ""))
-    if not application and in_yarn:
-        application = f"application_{in_yarn.group(1)}"
     return {
+        **in_yarn,
         "folder": url,
-        "application_id": application,
+        "application_id": application or in_yarn.get("application_id", ""),
         "host": socket.gethostname(),
         "pid": str(os.getpid()),
         "python": platform.python_version(),
         "pyspark": __version__,
         "spark": jvm.org.apache.spark.package.SPARK_VERSION(),
     }
+
+
+def details_in_yarn():
+    """Return what YARN calls the container of this process; nothing elsewhere."""
+    container = os.environ.get("CONTAINER_ID", "")
+    numbers = re.match(r"container_(?:e\d+_)?(\d+_\d+)_", container)
+    if not numbers:
+        return {}
+    return {"container": container, "application_id": f"application_{numbers.group(1)}"}
 
 
 def has_context(jvm):

@@ -43,7 +43,6 @@ from airflow_occ_provider.triggers.lease import LeaseTrigger
 
 _POLL_S = 10.0
 _LOG_S = 5.0
-_LISTING_S = 5.0
 _VIEWS = 8  # in a heartbeat's interval
 _RETRY_S = 1.0
 _UNSEEN_S = 600.0
@@ -274,7 +273,7 @@ class HudiDriverTrigger(LeaseTrigger):
 
     @cached_property
     def _submitter(self) -> Submitter:
-        submitter = follower(self._handle, listing_s=_LISTING_S)
+        submitter = follower(self._handle)
         if self.ticket and isinstance(submitter, LeasedSubmitter):
             submitter.feed(self)
         return submitter

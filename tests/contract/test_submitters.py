@@ -32,12 +32,12 @@ from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
-from airflow_occ_provider.submitters.yarn.cluster import YarnCluster
+from airflow_occ_provider.submitters.yarn.place import YarnPlace
 from tests.contract import folder_job
 from tests.contract.in_memory_submitter import LIVE, Cluster, InMemorySubmitter
 from tests.unit.reports import fact
 from tests.unit.test_table import T1, C, add, begin
-from tests.yarn_script import script_cluster
+from tests.yarn_script import script_driver
 
 LOG = logging.getLogger(__name__)
 KEY = f"key-of-a-task-run-{os.getpid()}"  # a later try ends all processes with its key
@@ -71,15 +71,21 @@ def findable(job):
 
 
 @pytest.fixture
-def yarn(request, tmp_path):
-    """Submitters of one real YARN, each of which runs a job's script without Spark."""
+def yarn(request, tmp_path, monkeypatch):
+    """Drivers of one real YARN, each of which runs a job's script without Spark."""
+    monkeypatch.setattr(Place, "request_s", 0.5)
+    monkeypatch.setattr(Place, "period_s", 0.5)
+    made = []
 
-    def submitter(job):
-        script = tmp_path / "script.sh"
-        script.write_text(SCRIPTS[job])
-        return script_cluster(request.getfixturevalue("embedded_yarn"), script)
+    def make(job):
+        folder = tmp_path / secrets.token_hex(4)
+        made.append(script_driver(request.getfixturevalue("embedded_yarn"), folder, SCRIPTS[job]))
+        return made[-1]
 
-    return submitter
+    yield make
+    for submitter in made:
+        submitter.offer.folder.write("revoked", b"the test is over")
+        submitter.place.kill(None)
 
 
 class ByPython(Place):
@@ -149,15 +155,16 @@ def submitter(request):
 def in_another_process(one):
     """A submitter like this one that knows no more than a handle."""
     if isinstance(one, FolderDriver):
-        is_pod = isinstance(one.place, KubernetesPlace)
-        return FolderDriver(AttemptFolder, KubernetesPlace(one.place._api) if is_pod else StartedPlace())
-    if isinstance(one, YarnCluster):
-        return YarnCluster(one.manager)
+        place = one.place
+        if isinstance(place, YarnPlace):
+            return FolderDriver(AttemptFolder, YarnPlace(place._manager))
+        is_pod = isinstance(place, KubernetesPlace)
+        return FolderDriver(AttemptFolder, KubernetesPlace(place._api) if is_pod else StartedPlace())
     return SparkSubmit() if isinstance(one, SparkSubmit) else one
 
 
 def read_all(one, handle):
-    lines, deadline = [], time.monotonic() + 5 * PATIENCE_S  # YARN may not aggregate for a minute
+    lines, deadline = [], time.monotonic() + 5 * PATIENCE_S
     while (found := one.read(handle, 0.05)) is not None:
         assert time.monotonic() < deadline
         lines += found

@@ -8,17 +8,27 @@ import re
 import signal
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
 
+from airflow_occ_provider.driver.contract import GRANT
+from airflow_occ_provider.storage.attempt_folder import HIDDEN
+
 PAYLOAD = re.compile(r"(^|/)airflow_occ_[^/]*\.json$")
+FOLDER = re.compile(rf"file://(/.*)/{re.escape(HIDDEN)}/([^/]+)/[^/]+/[^/]+")
 _payloads = {}
 
 
 def drivers(table):
     """Return the running JVMs of drivers that write a table; a lazy clean of ours is one, too."""
-    return [one for one in _living("java") if str(table) in _arguments(one)]
+    return [one for one in _living("java") if str(table) in _arguments(one) and not _submits(one)]
+
+
+def granted(table):
+    """Return those that may write: one that waits in its folder for a grant may not."""
+    return [one for one in drivers(table) if all(map(_is_granted, _command(one)))]
 
 
 def programs(table):
@@ -68,7 +78,7 @@ class Census:
 
     def _count(self):
         while not self._closed.wait(0.3):
-            living = drivers(self._table)
+            living = granted(self._table)
             self.most = max(self.most, len(living))
             self.seen |= {one.pid for one in living}
 
@@ -103,8 +113,24 @@ def _command(process):
 
 
 def _arguments(process):
-    """Return the arguments of a job: they are in the payload of its driver, which its end removes."""
-    return [argument for part in _command(process) for argument in _payload(process, part)]
+    """Return the arguments of a job: they are in the payload of its driver, which its end removes.
+
+    Of a driver that follows a folder, that names the table.
+    """
+    command = _command(process)
+    tables = ["/".join(folder.group(1, 2)) for folder in map(FOLDER.fullmatch, command) if folder]
+    return [*tables, *(argument for part in command for argument in _payload(process, part))]
+
+
+def _submits(process):
+    """Return whether a process is a ``spark-submit`` whose driver runs elsewhere."""
+    command = _command(process)
+    return ("--deploy-mode", "cluster") in pairwise(command)
+
+
+def _is_granted(part):
+    folder = FOLDER.fullmatch(part)
+    return not folder or Path(part.removeprefix("file://"), GRANT).exists()
 
 
 def _payload(process, path):

@@ -11,7 +11,6 @@ from typing import Any
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.storage.table import HudiTable
-from tests.golden.in_yarn import recorded_writer
 from tests.golden.log_strangers import STRANGERS, Stranger, conflict_caught
 from tests.writers import JOB, Writer, commit_lock_held, wait_for
 
@@ -23,7 +22,7 @@ _SINGLE = ("--jvm-option", "hoodie.write.concurrency.mode=single_writer")
 
 def _one(stack: EmbeddedStack, folder: Path, **writer: Any) -> Writer:
     """Run one writer alone."""
-    attempt = recorded_writer(stack)(stack, folder / "t", **writer)
+    attempt = Writer(stack, folder / "t", **writer)
     attempt.run()
     return attempt
 
@@ -35,7 +34,7 @@ def _held(
     gate = folder / "gate"
     gate.mkdir(parents=True, exist_ok=True)
     arguments = ("--writer", who, "--gate", str(gate), *more)
-    attempt = recorded_writer(stack)(stack, folder / "t", arguments, **writer).start()
+    attempt = Writer(stack, folder / "t", arguments, **writer).start()
     wait_for(f"the begin of {who}", (gate / f"{who}.begun").exists, attempt)
     return attempt, gate / f"{who}.go"
 
@@ -189,24 +188,3 @@ _DEFAULT_RELEASE: dict[str, Scenario] = {
 def log_scenarios(*, everything: bool) -> dict[str, Scenario]:
     """Return the scenarios by name: those of every release, or also those that need only one."""
     return {**_EVERY_RELEASE, **_DEFAULT_RELEASE} if everything else dict(_EVERY_RELEASE)
-
-
-# One for each outcome, and for what a log shows in another way. Spark has no SQL shell in cluster mode.
-_IN_YARN = (
-    *(
-        "committed_warn",
-        "nothing_written",
-        "misconfiguration_single_writer",
-        "lock_timeout",
-        "job_error",
-    ),
-    *("commit_conflict_warn", "commit_conflict_caught", "early_conflict", "heartbeat_expired", "killed"),
-    *("rolled_back_requested", "rolled_back_inflight", "own_file_gone", "clustering_conflict"),
-    *("stranger_conflict_caught", "stranger_metastore_unreachable", "stranger_unknown_lock_provider"),
-)
-
-
-def yarn_scenarios() -> dict[str, Scenario]:
-    """Return the scenarios whose drivers are recorded in YARN's cluster mode as well."""
-    scenarios = log_scenarios(everything=True)
-    return {name: scenarios[name] for name in _IN_YARN}

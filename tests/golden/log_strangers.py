@@ -9,15 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from airflow_occ_provider.attempts.driver import Driver
-from airflow_occ_provider.attempts.identity import new_identity
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.writer.options import (
     metastore_lock_options,
     writer_options,
 )
-from tests.golden.in_yarn import YarnStack
 from tests.writers import JOB, Writer, lock_options, wait_for
 
 _PATIENCE_S = 240
@@ -71,18 +68,6 @@ class Stranger:
         self.exit_code = process.wait()
 
 
-class YarnStranger(Stranger):
-    """The same in YARN's cluster mode; its command is the job with its arguments."""
-
-    def _run(self) -> None:
-        stack = self.stack
-        assert isinstance(stack, YarnStack)
-        submitter = stack.submitter(self.command, (), {}, stack.yarn_environment)
-        driver = Driver(submitter, self.lines.append)
-        driver.run(new_identity(), [])
-        self.handle, self.exit_code = driver.handle, driver.exit_code
-
-
 def _zookeeper(stack: EmbeddedStack) -> dict[str, str]:
     return writer_options(lock_options(stack.zookeeper.hosts), {})
 
@@ -90,8 +75,6 @@ def _zookeeper(stack: EmbeddedStack) -> dict[str, str]:
 def _pyspark(stack: EmbeddedStack, table: Path, options: Mapping[str, str], *arguments: str) -> Stranger:
     given = [part for key, value in options.items() for part in ("--option", f"{key}={value}")]
     job = [str(JOB), str(table), *arguments, *given]
-    if isinstance(stack, YarnStack):
-        return YarnStranger(stack, job)
     return Stranger(stack, ["spark-submit", "--master", "local[2]", "--driver-memory", "1g", *job])
 
 

@@ -70,7 +70,8 @@ def test_no_slot_is_used_while_a_driver_runs_in_yarn(celery, embedded_yarn, tmp_
     run.reach()
     run.wait_for(lambda: run.task("write")["state"] == "deferred", "the deferral")
     pool = celery.call("GET", "/pools/default_pool")
-    (driver,) = ResourceManager([embedded_yarn.resource_manager]).running(COMMON_TAG)
+    applications = ResourceManager([embedded_yarn.resource_manager]).applications(COMMON_TAG)
+    (driver,) = [one for one in applications if not one.is_over]
     assert driver.state == "RUNNING"
     used = {name: pool[f"{name}_slots"] for name in ("occupied", "running", "queued", "deferred")}
     assert used == {"occupied": 0, "running": 0, "queued": 0, "deferred": 1}

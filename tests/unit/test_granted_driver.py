@@ -120,6 +120,19 @@ def test_requests_that_fail_are_looks_that_show_nothing(storage):
     assert driver.wait().payload == JOB
 
 
+def test_a_driver_whose_folder_is_removed_leaves_and_does_not_make_it_anew(storage, tmp_path):
+    """As that of a settled attempt, which was submitted and never recorded."""
+    driver = waiting(storage)
+    thread, outcomes = in_thread(driver.wait)
+    wait_for(lambda: HELLO_PREFIX + driver.nonce in storage.entries())
+    for file in tmp_path.iterdir():
+        file.unlink()
+    tmp_path.rmdir()
+    thread.join(PATIENCE_S)
+    assert "removed" in outcomes[0].why
+    assert not tmp_path.exists()
+
+
 @pytest.mark.parametrize("payload", [JOB + b" ", b"", None])
 def test_another_payload_than_the_granted_one_is_not_run_and_not_kept(storage, payload):
     driver = waiting(storage)

@@ -18,12 +18,12 @@ from airflow_occ_provider.hooks.drivers import LocalDrivers, drivers_of
 from airflow_occ_provider.hooks.kubernetes import api_client
 from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
 from airflow_occ_provider.hooks.submitters import follower, service_of
-from airflow_occ_provider.hooks.yarn import YarnDrivers
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from airflow_occ_provider.submitters.kubernetes.submission_conf import pod_name
 from airflow_occ_provider.submitters.spark_submit import Flag
+from airflow_occ_provider.submitters.yarn.place import YarnPlace
 from tests.unit.test_record import Store, Task
 
 KUBECONFIG = {
@@ -100,7 +100,7 @@ def test_yarn_is_another_place(monkeypatch):
         json.dumps({"conn_type": "spark", "host": "yarn", "extra": extra}),
     )
     run = run_of()
-    assert isinstance(drivers_of(run.task, run.hook), YarnDrivers)
+    assert isinstance(drivers_of(run.task, run.hook).place(None), YarnPlace)
 
 
 @pytest.mark.parametrize(

@@ -17,17 +17,15 @@ from airflow_occ_provider.attempts.start_limit import StartLimit, late_start
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits
 from airflow_occ_provider.attempts.waits import DriverWait
-from airflow_occ_provider.errors import ConfigurationError, DriverNotStartedError, NotSubmittedError
+from airflow_occ_provider.errors import ConfigurationError, DriverNotStartedError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.waits import _trigger
 from airflow_occ_provider.submitters.processes import marked
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
-from airflow_occ_provider.submitters.yarn.cluster import YarnCluster
 from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import driver as trigger_module
 from tests.unit.test_private_facts import PROTECTED
-from tests.unit.test_yarn_cluster import HANDLE, Manager, application
 
 AT_ONCE = StartLimit.of(timedelta(0))
 HANGS = "print('resolving', flush=True); import time; time.sleep(600)"
@@ -132,23 +130,8 @@ def test_the_trigger_ends_it_by_the_same_rule(tmp_path, monkeypatch, is_waiting,
     monkeypatch.setattr(trigger_module, "_POLL_S", 0.01)
     task = HudiWriteOperator(task_id="t", application="a.py", table=str(tmp_path), start_timeout=limit)
     an_hour_ago = round(time.time() * 1000) - 3_600_000
-    trigger, _ = _trigger(task, DriverWait(HANDLE, HeartbeatRule(), an_hour_ago))
+    trigger, _ = _trigger(task, DriverWait(Handle("yarn", "a"), HeartbeatRule(), an_hour_ago))
     event = asyncio.run(asyncio.wait_for(anext(trigger.run()), 60)).payload
     is_late = is_waiting and limit is not None
     assert submitter.ended is is_late
     assert (event["stop"] or {}).get("outcome") == ("not_started" if is_late else None)
-
-
-@pytest.mark.parametrize(("container", "is_waiting"), [(None, True), ({}, False)])
-def test_yarn_says_whether_the_driver_has_begun(container, is_waiting):
-    more = {} if container is not None else {"container": None}
-    state = YarnCluster(Manager(application("ACCEPTED", **more))).poll(HANDLE)
-    assert (state, state.is_waiting) == (Running(), is_waiting)
-
-
-def test_a_spark_submit_that_hangs_before_it_has_submitted_is_ended():
-    key = f"late-{secrets.token_hex(6)}"
-    yarn = YarnCluster(Manager(None), lambda _: [sys.executable, "-c", HANGS], start_limit=AT_ONCE)
-    with pytest.raises(NotSubmittedError, match="has not begun within 0:00:00"):
-        yarn.submit(key, lambda _: None)
-    assert marked(key) == []

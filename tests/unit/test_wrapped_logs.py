@@ -23,7 +23,7 @@ from tests.unit.test_outcome import (
     recorded,
     traceback,
 )
-from tests.unit.test_yarn_saved_logs import outcome
+from tests.unit.test_printed_yarn_logs import outcome
 
 # How each tool writes the n-th line of a log, which it got without its line break.
 _NANOS = "2026-11-21T09:06:{:02}.{:09}Z".format

@@ -17,6 +17,7 @@ RUNNING = (FOLDER / "running.json").read_bytes()
 FAILED = (FOLDER / "failed.json").read_bytes()
 HEAD, _, _ = (FOLDER / "log.txt").read_bytes().partition(b"LogLength:")
 NAME = json.loads(RUNNING)["app"]["id"]
+LAST_LINES = ["said to stderr\n"]
 NOT_FOUND = b'{"RemoteException":{"exception":"NotFoundException","message":"it is not found"}}'
 
 
@@ -93,7 +94,6 @@ def test_an_application_is_read(server):
 def test_a_failed_application_names_its_exit_code():
     found = Application.of(json.loads(FAILED)["app"])
     assert (found.state, found.exit_code, found.is_over) == ("FAILED", 78, True)
-    assert found.logs == "SUCCEEDED"
 
 
 @pytest.mark.parametrize(
@@ -127,21 +127,25 @@ def test_the_latest_application_of_a_tag_comes_first(server):
     assert [one.id for one in ResourceManager([server.url]).applications("t")] == ["a3", "a2", "a1"]
 
 
-def test_the_running_applications_of_a_tag_are_listed(server, closed):
-    one = json.loads(RUNNING)["app"]
-    server.on(
-        "cluster/apps",
-        json.dumps({"apps": {"app": [one, {**one, "id": "application_1_0002"}]}}).encode(),
-    )
-    found = ResourceManager([closed, server.url]).running("airflow_occ")
-    assert [app.id for app in found] == [NAME, "application_1_0002"]
-    assert found[0].container == Application.of(one).container
-    wanted = "applicationTags=airflow_occ&states=NEW,NEW_SAVING,SUBMITTED,ACCEPTED,RUNNING"
-    assert wanted in server.asked[-1][1]
-    server.on("cluster/apps", b'{"apps": {}}')
-    assert ResourceManager([server.url]).running("airflow_occ") == []
-    with pytest.raises(SubmitterUnreachableError):
-        ResourceManager([closed]).running("airflow_occ")
+def test_the_drivers_of_all_attempts_of_an_application_are_listed(server):
+    base = NAME.replace("application", "container")
+    attempts = [
+        {
+            "id": number,
+            "containerId": f"{base}_{number:02}_000001",
+            "nodeHttpAddress": "node:8042",
+            "nodeId": "node:4242",
+            "logsLink": f"http://node:8042/node/containerlogs/{base}_{number:02}_000001/me",
+        }
+        for number in (1, 2)
+    ]
+    attempts.append({"id": 3, "containerId": "", "nodeId": "null", "logsLink": ""})  # it waits
+    answer = json.dumps({"appAttempts": {"appAttempt": attempts}}).encode()
+    server.on(f"cluster/apps/{NAME}/appattempts", answer)
+    manager = ResourceManager([server.url])
+    expected = [Container("http://node:8042", f"{base}_{n:02}_000001", "node:4242") for n in (1, 2)]
+    assert manager.containers(NAME) == expected
+    assert manager.containers("application_1_0001") == []
 
 
 def test_a_kill_goes_to_the_active_manager(server, other, closed):
@@ -162,13 +166,13 @@ def test_a_node_that_redirects_to_another_host_is_not_followed(server, other, co
     container = Container(server.url, "container_1_1_01_000001", "node:1")
     for path, answer in (
         ("", b'{"container": {"state": "EXITED_WITH_SUCCESS"}}'),
-        ("/logs/stderr", b"LogLength:3\nLogContents:\nabc"),
+        ("/logs/stderr", b"LogLength:3\nLogContents:\nabc\n"),
     ):
         path = f"node/containers/{container.id}{path}"  # noqa: PLW2901
         server.on(path, b"", code, Location=f"{other.url}/ws/v1/{path}")
         other.on(path, answer)
     assert container.lives(1) is None
-    assert container.log("stderr", 0) is None
+    assert container.last_lines() == []
     assert other.asked == []
 
 
@@ -205,56 +209,41 @@ def container(server):
     return Container(server.url, "container_1", "node:1")
 
 
-def served(server, growing):
-    """Serve a log as a NodeManager does; it grows by a part before each answer."""
-    log = [next(growing)]
-
-    def answer(query):
-        wanted = int(query.removeprefix("size=-"))
-        log[0] += next(growing, b"")
-        foot = b"\nEnd of LogType:stdout.This log file belongs to a running container\n"
-        part = log[0][max(0, len(log[0]) - wanted) :]
-        return 200, HEAD + b"LogLength:%d\nLogContents:\n" % len(log[0]) + part + foot, {}
-
-    server.answers["/ws/v1/node/containers/container_1/logs/stdout"] = answer
-    return log
+def on_log(server, body, **headers):
+    server.on("node/containers/container_1/logs/stderr", body, **headers)
 
 
 def test_the_recorded_log_is_cut_out_of_its_answer(server):
-    body = (FOLDER / "log.txt").read_bytes()
-    server.on("node/containers/container_1/logs/stderr", body)
-    assert container(server).log("stderr", 0) == b"said to stderr\n"
-    assert container(server).log("stderr", 5) == b"to stderr\n"
-    assert container(server).log("stderr", 15) == b""
+    on_log(server, (FOLDER / "log.txt").read_bytes())
+    assert container(server).last_lines() == LAST_LINES
+    assert server.asked[-1][1].endswith("/logs/stderr?size=-8192")
 
 
-def test_a_log_that_grows_while_it_is_read_loses_and_repeats_nothing(server):
-    parts = [bytes([65 + n % 26]) * (300_000 if n % 5 == 4 else 17) for n in range(40)]
-    log = served(server, iter(parts))
-    found = b""
-    while part := container(server).log("stdout", len(found)):
-        assert len(part) <= 1024 * 1024
-        found += part
-    assert found == log[0] == b"".join(parts)
+def test_of_a_long_log_the_last_lines_are_read(server):
+    content = b"".join(b"line %d\n" % number for number in range(1000))[-8192:]
+    foot = b"\nEnd of LogType:stderr.This log file belongs to a running container\n"
+    on_log(server, HEAD + b"LogLength:9990\nLogContents:\n" + content + foot)
+    lines = container(server).last_lines()
+    assert lines == [f"line {number}\n" for number in range(980, 1000)]
 
 
-def test_a_connection_that_breaks_gives_a_part(server):
+def test_a_log_of_odd_bytes_has_lines(server):
+    on_log(server, HEAD + b"LogLength:6\nLogContents:\na\xff\n\nb\r")
+    assert container(server).last_lines() == ["a\ufffd\n", "\n", "b\n"]
+
+
+def test_a_log_that_is_not_served_has_none(server, closed):
+    assert container(server).last_lines() == []
+    assert Container(closed, "container_1", "").last_lines() == []
+    for body in (b"<html>a proxy</html>", b"LogLength:x\nLogContents:\n", b""):
+        on_log(server, body)
+        assert container(server).last_lines() == []
+
+
+def test_a_connection_that_breaks_gives_a_part_or_nothing(server):
     body = HEAD + b"LogLength:10\nLogContents:\n01234"
-    server.on("node/containers/container_1/logs/stdout", body, **{"Content-Length": str(len(body) + 5)})
-    assert container(server).log("stdout", 2) == b"234"
-
-
-def test_a_connection_that_breaks_at_once_is_not_the_end_of_the_log(server):
-    body = HEAD + b"LogLength:10\nLogContents:\n01"
-    server.on("node/containers/container_1/logs/stdout", body, **{"Content-Length": str(len(body) + 8)})
-    assert container(server).log("stdout", 2) is None
-
-
-def test_a_log_that_is_not_served_is_none(server, closed):
-    assert container(server).log("stdout", 0) is None
-    assert Container(closed, "container_1", "").log("stdout", 0) is None
-    server.on("node/containers/container_1/logs/stdout", b"<html>a proxy</html>")
-    assert container(server).log("stdout", 0) is None
+    on_log(server, body, **{"Content-Length": str(len(body) + 5)})
+    assert container(server).last_lines() in ([], ["01234\n"])
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,8 @@ from urllib.parse import quote, urlsplit
 _TIMEOUT_S = 10.0
 _EXITED = re.compile(r"DONE|EXITED_\w+|CONTAINER_CLEANEDUP_AFTER_KILL|CONTAINER_RESOURCES_CLEANINGUP")
 _HEAD_LINES = 50
-_SLACK = 64 * 1024
-_MOST = 1024 * 1024
-_TRIES = 5
+_TAIL = 8 * 1024
+_LINES = 20
 
 
 class NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -78,29 +77,15 @@ class Container:
         except (OSError, ValueError, KeyError, http.client.HTTPException):
             return False
 
-    def log(self, name: str, offset: int) -> bytes | None:
-        """Return what follows in a log of the container, at most 1 MiB.
-
-        :param name: ``stdout`` or ``stderr``.
-        :param offset: the number of bytes that were read before.
-        :return: empty at the log's present end; ``None`` if the node does not serve the log.
-        """
-        wanted = _SLACK
-        for _ in range(_TRIES):
-            try:
-                with closing(
-                    self._open(f"/containers/{quote(self.id)}/logs/{name}?size=-{wanted}")
-                ) as log:
-                    length = _length(log)
-                    start = max(0, length - wanted)
-                    if length <= offset:
-                        return b""
-                    if start <= offset:
-                        return _part(log, offset - start, min(length - offset, _MOST)) or None
-            except (OSError, ValueError, http.client.HTTPException):
-                return None
-            wanted = length - offset + _SLACK  # it may grow until it is asked for again
-        return b""
+    def last_lines(self) -> list[str]:
+        """Return the last lines of its log, if the node serves it: until it is aggregated."""
+        try:
+            with closing(self._open(f"/containers/{quote(self.id)}/logs/stderr?size=-{_TAIL}")) as log:
+                content = log.read(min(_length(log), _TAIL))
+        except (OSError, ValueError, http.client.HTTPException):
+            return []
+        lines = content.decode(errors="replace").splitlines()[-_LINES:]
+        return [f"{line}\n" for line in lines]
 
     def _open(self, path: str) -> Any:
         request = urllib.request.Request(  # noqa: S310 - the ResourceManager's own address
@@ -119,15 +104,3 @@ def _length(log: Any) -> int:
         elif name == b"LogContents" and length is not None:
             return length
     raise ValueError("the NodeManager's answer has no log")
-
-
-def _part(log: Any, skipped: int, wanted: int) -> bytes:
-    """Return bytes of an answer, fewer if the connection breaks."""
-    found = bytearray()
-    end = skipped + wanted
-    try:
-        while len(found) < end and (part := log.read1(end - len(found))):
-            found += part
-    except (OSError, http.client.HTTPException):
-        pass
-    return bytes(found[skipped:])

@@ -19,7 +19,6 @@ from airflow_occ_provider.submitters.yarn.container import Container, NoRedirect
 MANAGERS_FIELD = "yarn_resourcemanager_webapp_address"
 """The key of a connection's extra that names the ResourceManagers of its cluster."""
 _OVER = frozenset(("FINISHED", "FAILED", "KILLED"))
-_STATES = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 _CODE = re.compile(r"(?:exited with status|exitCode:) (-?\d+)")
 _APPS = "/ws/v1/cluster/apps"
 _PAUSE_S = 0.5
@@ -36,11 +35,9 @@ class Application:
     :param tags: in lower case, as YARN keeps them.
     :param started_ms: when it was submitted, in milliseconds of the ResourceManager's clock.
     :param container: the container of its driver, if there is one yet.
-    :param logs: how far the aggregation of its logs is, such as ``SUCCEEDED``.
     """
 
     id: str
-    user: str
     state: str
     final_status: str
     diagnostics: str
@@ -48,7 +45,6 @@ class Application:
     started_ms: int
     container: Container | None
     tracking_url: str
-    logs: str
 
     @property
     def is_over(self) -> bool:
@@ -71,7 +67,6 @@ class Application:
         """Read an answer of the ResourceManager."""
         return cls(
             answer["id"],
-            answer.get("user", ""),
             answer["state"],
             answer.get("finalStatus", ""),
             answer.get("diagnostics", ""),
@@ -79,7 +74,6 @@ class Application:
             answer.get("startedTime", 0),
             Container.of(answer.get("amContainerLogs", ""), answer.get("masterNodeId", "")),
             answer.get("trackingUrl", ""),
-            answer.get("logAggregationStatus", ""),
         )
 
 
@@ -129,17 +123,17 @@ class ResourceManager:
         of_tag = [Application.of(one) for one in found.get("app", ())]
         return sorted(of_tag, key=lambda one: (one.started_ms, one.id), reverse=True)
 
-    def running(self, tag: str) -> list[Application]:
-        """Return the applications with a tag that have not ended.
+    def containers(self, application: str) -> list[Container]:
+        """Return the drivers' containers of all attempts of an application.
 
         :raises SubmitterUnreachableError: if no active ResourceManager answers one call.
         """
-        states = ",".join(_STATES)
-        path = (
-            f"{_APPS}?applicationTags={quote(tag, safe='')}&states={states}&deSelects=resourceRequests"
-        )
-        found = (self._ask("GET", path) or {}).get("apps") or {}
-        return [Application.of(one) for one in found.get("app", ())]
+        answer = self._ask("GET", f"{_APPS}/{quote(application, safe='')}/appattempts") or {}
+        attempts = (answer.get("appAttempts") or {}).get("appAttempt", ())
+        containers = [
+            Container.of(attempt.get("logsLink", ""), attempt.get("nodeId", "")) for attempt in attempts
+        ]
+        return [container for container in containers if container]
 
     def kill(self, application: str) -> None:
         """Kill an application; no error if it is over or unknown.
@@ -147,14 +141,6 @@ class ResourceManager:
         :raises SubmitterUnreachableError: if no active ResourceManager answers or it refuses.
         """
         self._ask("PUT", f"{_APPS}/{quote(application, safe='')}/state", {"state": "KILLED"})
-
-    def setting(self, name: str) -> str:
-        """Return a property of the cluster's configuration; empty if it is not set.
-
-        :raises SubmitterUnreachableError: if no active ResourceManager answers one call.
-        """
-        answer = self._ask("GET", f"/conf?format=json&name={quote(name, safe='')}")
-        return str(((answer or {}).get("property") or {}).get("value") or "")
 
     def _ask(
         self, method: str, path: str, body: Mapping[str, str] | None = None, *, patience_s: float = 0

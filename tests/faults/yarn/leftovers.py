@@ -22,7 +22,4 @@ def print_staging(yarn):
     left = [
         one for one in yarn.folder.glob("staging/**/.sparkStaging/application_*") if any(one.iterdir())
     ]
-    ours = [one for one in left if any(one.glob("airflow_occ_*.json"))]
-    print(
-        f"Spark left the staging folders of {len(left)} applications, {len(ours)} with the options file"
-    )
+    print(f"Spark left the staging folders of {len(left)} applications")

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from airflow_occ_provider.attempts.record import RECORD_KEY
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
-from airflow_occ_provider.submitters.yarn.cluster import identity_tag
 from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
 from tests.demo import yarn_connection
 from tests.faults.processes import drivers, programs, send, wait_until_gone
@@ -100,7 +98,7 @@ class RemoteRun(FaultyRun):
             self._wait(point, (self.gate / f"{point}.reached").exists)
         else:
             self._wait("the deferral", lambda: self._task()["state"] == "deferred")
-        if point in ("unrecorded", "recorded", "deferred"):
+        if point in ("recorded", "deferred"):
             self._wait("the driver", (self.gate / "before.reached").exists)
         with super()._at_the_point() if point in OF_JOB else contextlib.nullcontext():
             self.report.reached = point
@@ -131,8 +129,7 @@ class RemoteRun(FaultyRun):
 
     def _audit(self):
         super()._audit()
-        store = f"{self._path}/taskInstances/write/state-store/{RECORD_KEY}"
-        tag = identity_tag(self.airflow.call("GET", store)["value"]["identity"])
+        tag = self.fault.name
         self.applications = self.manager.applications(tag)
         if self._keeps_its_driver and len(self.applications) != 1:
             self.report.wrong.append(f"{len(self.applications)} applications, not one")
@@ -150,4 +147,5 @@ class RemoteRun(FaultyRun):
         """Whether nothing has ended a driver: a task that Airflow resets ends its own, and is killed."""
         lost = self.services.lost[self.lost_before :]
         ends = {"node", "frozen_node", "manager", "scheduler"}.intersection(lost)
-        return not ends and self.fault.victim not in ("am", "program", "user")
+        is_recorded = self.fault.point not in ("launching", "unrecorded")  # else it is not granted
+        return is_recorded and not ends and self.fault.victim not in ("am", "program", "user")

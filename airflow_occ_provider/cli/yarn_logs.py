@@ -1,13 +1,10 @@
-"""Finds the driver's log in the saved logs of an application's containers."""
+"""Finds the driver's log in what ``yarn logs`` has printed."""
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO, NamedTuple
-
-from airflow_occ_provider.submitters.yarn.aggregated_logs import containers, contents
+from typing import NamedTuple
 
 # Of all containers of an attempt, YARN starts that of the application master first.
 _DRIVER = re.compile(r"container_(?:e\d+_)?(?P<application>\d+_\d+)_(?P<attempt>\d+)_0*1")
@@ -31,19 +28,6 @@ class DriverLine(NamedTuple):
 
     attempt: int
     text: str
-
-
-def aggregated_lines(file: BinaryIO) -> Iterator[DriverLine]:
-    """Yield the lines of the driver's logs in an aggregated file of one node.
-
-    :raises AggregatedLogError: if the file cannot be read.
-    :raises SavedLogError: if it has logs of other containers only.
-    """
-    for attempt, container in sorted(_drivers(containers(file)).items()):
-        for name in _STREAMS:
-            log = io.BufferedReader(_Joined(contents(file, container, name)))
-            for line in io.TextIOWrapper(log, "utf-8", "replace"):
-                yield DriverLine(attempt, line)
 
 
 def printed_lines(lines: Iterable[str]) -> Iterator[DriverLine | str]:
@@ -105,48 +89,27 @@ class _Printed:
     def end(self) -> Iterator[str]:
         """Yield what is left, or refuse what has no driver."""
         if self._containers:
-            _drivers(self._containers)
+            _refuse_without_driver(self._containers)
         elif self._title:
             yield self._title
 
 
-class _Joined(io.RawIOBase):
-    """Parts of a log as one stream of bytes."""
+def _refuse_without_driver(found: Iterable[str]) -> None:
+    """Refuse logs of containers without an application master, or of several applications.
 
-    def __init__(self, parts: Iterator[bytes]) -> None:
-        self._parts = parts
-        self._left = b""
-
-    def readable(self) -> bool:
-        """Return whether it can be read: always."""
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        """Fill a buffer as far as the present part goes; return 0 at the end."""
-        self._left = self._left or next(self._parts, b"")
-        view = memoryview(buffer).cast("B")
-        found, self._left = self._left[: len(view)], self._left[len(view) :]
-        view[: len(found)] = found
-        return len(found)
-
-
-def _drivers(found: Iterable[str]) -> dict[int, str]:
-    """Return the containers of the application master, by attempt.
-
-    :raises SavedLogError: if there is none, or there are those of several applications.
+    :raises SavedLogError: then.
     """
     ids = sorted({*found})
-    drivers = [(driver, one) for one in ids if (driver := _DRIVER.fullmatch(one))]
+    drivers = [driver for name in ids if (driver := _DRIVER.fullmatch(name))]
     if not drivers:
         raise SavedLogError(
             f"it has the logs of {', '.join(ids) or 'no container'}, and in cluster mode the "
             "driver runs in the application master's (container_..._000001). Save the logs of the whole "
             "application: yarn logs -applicationId ID > FILE"
         )
-    applications = {driver["application"] for driver, _ in drivers}
+    applications = {driver["application"] for driver in drivers}
     if len(applications) > 1:
         raise SavedLogError(
             f"it has the logs of several applications ({', '.join(sorted(applications))}). Save each "
             "application's into a file of its own"
         )
-    return {int(driver["attempt"]): one for driver, one in drivers}
