@@ -158,6 +158,8 @@ class SparkSubmit:
             line = self._lines.get(timeout=wait_s)
             while line is not None:
                 lines.append(line)
+                if len(lines) >= _LINES_AHEAD:  # a job may print without an end: facts come between
+                    return [*self._facts.new(), *lines]
                 line = self._lines.get_nowait()
         except queue.Empty:
             return [*self._facts.new(), *lines]
