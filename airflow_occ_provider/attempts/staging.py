@@ -14,11 +14,11 @@ from airflow_occ_provider.attempts.submission import (
     local_path,
 )
 from airflow_occ_provider.attempts.waits import WaitNeeded
-from airflow_occ_provider.driver.attempt import LIFE_S, longest_period_s
+from airflow_occ_provider.driver.attempt import LIFE_S
 from airflow_occ_provider.driver.contract import PAYLOAD, digest
 from airflow_occ_provider.driver.shipped import runner_source
 from airflow_occ_provider.errors import OccError
-from airflow_occ_provider.in_driver import granted, guard
+from airflow_occ_provider.in_driver import guard
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 
 RUNNER = "run_job.py"
@@ -75,9 +75,7 @@ def _life(lease_ttl_s: float | None) -> dict[str, object]:
     """Return what the driver is told of its life."""
     if lease_ttl_s is None:
         return {"ttl_s": LIFE_S, "is_leased": False}
-    longest_s = longest_period_s(lease_ttl_s)
-    periods = {"tick_s": min(granted.TICK_S, longest_s), "poll_s": min(granted.POLL_S, longest_s)}
-    return {"ttl_s": lease_ttl_s, "is_leased": True, **periods}
+    return {"ttl_s": lease_ttl_s, "is_leased": True}
 
 
 def _remove(folder: AttemptFolder, name: str) -> None:

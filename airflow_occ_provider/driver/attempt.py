@@ -39,17 +39,6 @@ SILENCE_S = silence_s(LIFE_S, REQUEST_S)
 """The silence that proves the end of a driver with such a life."""
 
 
-def longest_period_s(ttl_s: float) -> float:
-    """Return the longest period of a driver's ticks and looks, and its follower's.
-
-    Between a tick and the next answer are all three, and twice the way of a request. With a longer
-    period an answer may come when too little of the life is left for a commit.
-
-    :param ttl_s: of the driver's life.
-    """
-    return ttl_s / 9
-
-
 @dataclass(frozen=True, slots=True)
 class Closed:
     """The journal's entry of an attempt whose drivers are never granted."""

@@ -40,6 +40,15 @@ FAST_POLL_S = 0.2
 POLLS = ((5.0, FAST_POLL_S), (60.0, 1.0))
 """How long each period of the gate's polls is in use: a grant normally comes within seconds."""
 SLOW_POLL_S = 5.0
+TICK_S = 120.0
+POLL_S = 10.0
+"""At this period a driver that was revoked ends within 20 s of the reason in 95 of 100 cases."""
+FIRST_POLL_S = 1.0
+FIRST_S = 60.0
+FIXED_FACTS = 512 * 1024
+"""Lines that end within so many bytes of the facts stay as they are; of later ones some are left out."""
+REPORT_PAUSE_S = 30.0
+"""Between two writes of the facts, where each is a request, once a burst of them is used up."""
 LONGEST_MARGIN_S = 30.0
 PATIENCE_S = 60.0
 """The longest wait of a commit for an answer; the committing thread holds Hudi's lock."""
@@ -294,6 +303,53 @@ class Life:
         :param margin_s: as above.
         """
         return self.left_s(now) >= self.needed_s(margin_s)
+
+
+def longest_period_s(ttl_s: float) -> float:
+    """Return the longest period of a driver's ticks and looks, and its follower's.
+
+    Between a tick and the next answer are all three, and twice the way of a request. With a longer
+    period an answer may come when too little of the life is left for a commit.
+
+    :param ttl_s: of the driver's life.
+    """
+    return ttl_s / 9
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often a granted driver ticks and looks at its folder.
+
+    :param tick_s: the period of its ticks.
+    :param poll_s: the period of its looks, once it has run for a minute.
+    """
+
+    tick_s: float = TICK_S
+    poll_s: float = POLL_S
+
+    @classmethod
+    def of(cls, ttl_s: float | None, tick_s: float | None = None, poll_s: float | None = None) -> Pace:
+        """Return the pace of a driver with a life.
+
+        :param tick_s: another period of the ticks.
+        :param poll_s: another period of the looks.
+        """
+        longest_s = float("inf") if ttl_s is None else longest_period_s(ttl_s)
+        return cls(tick_s or min(TICK_S, longest_s), poll_s or min(POLL_S, longest_s))
+
+    def pause_s(self, run_s: float) -> float:
+        """Return the seconds until the next look.
+
+        At its begin an attempt is given up most often, and a short job's commit needs an answer soon.
+
+        :param run_s: since the grant.
+        """
+        return min(FIRST_POLL_S, self.poll_s) if run_s < FIRST_S else self.poll_s
+
+    @property
+    def report_pause_s(self) -> float:
+        """The seconds for one more write after a burst: no tick waits longer."""
+        return min(REPORT_PAUSE_S, self.tick_s)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from typing import Any
 REMOTE = re.compile(r"[a-zA-Z][\w+.-]*:")
 # A file that is being written there is visible: it is replaced by a rename.
 SHOWS_UNFINISHED_FILES = ("file", "hdfs", "viewfs", "webhdfs", "swebhdfs", "ofs", "o3fs")
+# Else S3A removes markers of the folders above with each file, one more request.
+FEW_REQUESTS = {"fs.s3a.directory.marker.retention": "keep"}
 # By default S3A alone may try for many minutes. A poll comes again, so a request of it may fail soon.
 SHORT_RETRIES = {
     "fs.s3a.attempts.maximum": "2",
@@ -42,6 +44,9 @@ class Folder(abc.ABC):
     An error of the storage is raised as it is.
     """
 
+    is_remote = True
+    """Whether what it does are requests."""
+
     @abc.abstractmethod
     def entries(self) -> dict[str, Hashable]:
         """Return the names of the files, each with a value that shows changes.
@@ -67,6 +72,8 @@ class LocalFolder(Folder):
 
     :param path: of the folder.
     """
+
+    is_remote = False
 
     def __init__(self, path: str) -> None:
         self._path = pathlib.Path(path)
@@ -113,10 +120,11 @@ class HadoopFolder(Folder):
     """
 
     def __init__(self, jvm: Any, configuration: Any, url: str) -> None:
-        for key, value in SHORT_RETRIES.items():
+        for key, value in {**SHORT_RETRIES, **FEW_REQUESTS}.items():
             configuration.set(key, value)
         self._jvm, self._configuration, self._url = jvm, configuration, url
         self._opened: Any = None
+        self._listed: dict[str, Any] = {}
 
     def entries(self) -> dict[str, Hashable]:
         """Return the names of the files, each with its time and length, by one listing."""
@@ -126,18 +134,25 @@ class HadoopFolder(Folder):
             if is_missing(error):
                 return {}
             raise
-        return {
-            file.getPath().getName(): (file.getModificationTime(), file.getLen()) for file in listing
-        }
+        self._listed = {file.getPath().getName(): file for file in listing}
+        return {name: (file.getModificationTime(), file.getLen()) for name, file in self._listed.items()}
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; ``None`` if there is none."""
+        status = self._listed.pop(name, None)  # of the last listing; it is used once
+        if status is not None:
+            with contextlib.suppress(Exception):  # replaced since, or this release cannot do so
+                opening = self._file_system().openFile(status.getPath()).withFileStatus(status)
+                return self._content(opening.build().get())
         try:
             stream = self._file_system().open(self._path(name))
         except Exception as error:
             if is_missing(error):
                 return None
             raise
+        return self._content(stream)
+
+    def _content(self, stream: Any) -> bytes:
         try:
             return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
         finally:

@@ -35,6 +35,7 @@ from airflow_occ_provider.driver.contract import (
     Leave,
     Life,
     Moment,
+    Pace,
     Poll,
     Run,
     answer_from_bytes,
@@ -45,9 +46,6 @@ from airflow_occ_provider.in_driver.report import Report
 PAYLOAD_S = 120.0  # from the grant until the payload is read
 STEP_S = 0.2  # how late a deadline or a tick may be noticed
 DRAIN_STEP_S = 0.02
-TICK_S = 30.0
-POLL_S = 10.0
-FIRST_POLL_S = 1.0  # until the first answer, without which no commit begins
 # Without a guard `end` proves nothing, and each second in which it is written is one for a commit.
 UNGUARDED_REPORT_S = 5.0
 EXIT_ENDED = 137  # of a driver that ended itself by SIGKILL
@@ -177,8 +175,7 @@ class Driver:
     :param report: what this driver reports to its folder.
     :param say: reports a fact.
     :param kill: ends the JVM and this process at once.
-    :param tick_s: the period of its ticks.
-    :param poll_s: the period of its looks at the folder.
+    :param pace: of its ticks and looks; by default that of its life.
     """
 
     def __init__(
@@ -190,12 +187,11 @@ class Driver:
         *,
         say: Callable[..., object],
         kill: Callable[[], object],
-        tick_s: float = TICK_S,
-        poll_s: float = POLL_S,
+        pace: Pace | None = None,
     ) -> None:
         self._folder, self._nonce, self._life = folder, nonce, life
         self._report, self._say, self._kill = report, say, kill
-        self._tick_s, self._poll_s = tick_s, poll_s
+        self._pace = pace or Pace.of(life.ttl_s)
         self._lock = threading.Lock()  # of the life
         self._ending = threading.Lock()  # taken once, by the thread that ends this driver
         self._guard: Any = None
@@ -280,16 +276,19 @@ class Driver:
         self._is_reported = self._report.close(limit_s)
 
     def _keep_time(self) -> None:
-        """Tick, and end the driver at its deadline, whatever its requests do."""
-        tick_at = moment().monotonic + (0.0 if self._life.awaits_answer else self._tick_s)
+        """Tick, and end the driver at its deadline, whatever its requests do.
+
+        The first tick is due at once: a commit may need an answer.
+        """
+        tick_at = moment().monotonic
         while not self._ending.locked():
             now = moment()
             if self.is_over():
                 self.end("its lease was not extended in time")
             if now.monotonic >= tick_at:
-                tick_at = now.monotonic + self._tick_s
+                tick_at = now.monotonic + self._pace.tick_s
                 self._tick(now)
-            time.sleep(min(STEP_S, self._tick_s))
+            time.sleep(min(STEP_S, self._pace.tick_s))
 
     def _tick(self, now: Moment) -> None:
         """Tick: the life that an answer gives counts from before the tick is visible."""
@@ -300,7 +299,7 @@ class Driver:
 
     def _watch(self) -> None:
         """Look at the folder again and again: one listing, and ``life`` if that has changed."""
-        answered, is_readable = None, True
+        answered, is_readable, begun_s = None, True, time.monotonic()
         while not self._ending.locked():
             try:
                 entries = self._folder.entries()
@@ -315,8 +314,9 @@ class Driver:
                 if is_readable:
                     self._say("folder_unread", reason=shortened(error))
                 is_readable = False
-            first_s = min(FIRST_POLL_S, self._poll_s)
-            time.sleep(first_s if self._life.awaits_answer else self._poll_s)
+            # Until the first answer no commit begins.
+            run_s = 0.0 if self._life.awaits_answer else time.monotonic() - begun_s
+            time.sleep(self._pace.pause_s(run_s))
 
     def _answer(self, tick: int | None) -> None:
         with self._lock:

@@ -2,7 +2,7 @@
 
 Object stores cannot append, so the whole file is written again whenever it changed; of a long report the
 first and the last lines are kept. A storage that refuses the file does not stop the job. This file is
-shipped with the runner: it imports the standard library only.
+shipped with the runner: it runs on Python 3.7.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from airflow_occ_provider.driver.contract import FIXED_FACTS
+
 PERIOD_S = 1.0
+BURST = 20
 PAUSE_S = 10.0  # after an error
 END_S = 60.0
-MOST_OF_AN_END = 512 * 1024
 MOST_OF_A_REASON = 2000
 
 
@@ -29,15 +31,23 @@ class Report:
 
     :param write: writes the whole report.
     :param say: reports a fact: the first error of the storage.
+    :param pause_s: the seconds for one more write after a burst of them; 0 if writes cost nothing.
     """
 
-    def __init__(self, write: Callable[[bytes], object], say: Callable[..., object]) -> None:
+    def __init__(
+        self,
+        write: Callable[[bytes], object],
+        say: Callable[..., object],
+        *,
+        pause_s: float = 0.0,
+    ) -> None:
         handle, self.path = tempfile.mkstemp(prefix="airflow_occ_report_")
         self._of_jvm = os.fdopen(handle, "rb")
         self._write, self._say = write, say
         self._own: deque[bytes] = deque()
         self._cut = b""
         self._lines = Lines()
+        self._allowance = Allowance(pause_s, time.monotonic(), BURST)
         self._closed = threading.Event()
         self._give_up_at = math.inf
         self._is_copied = True
@@ -76,7 +86,7 @@ class Report:
             is_last = self._closed.wait(pause_s)
             pause_s = PERIOD_S
             self._is_copied = not self._collect() and self._is_copied
-            if not self._is_copied:
+            if not self._is_copied and (is_last or self._allowance.takes(time.monotonic())):
                 try:
                     self._write(self._lines.content())
                     self._is_copied = True
@@ -102,10 +112,35 @@ class Report:
         return bool(lines)
 
 
+class Allowance:
+    """The writes that a report may make: a burst, and then one after each pause.
+
+    So a fact is written at once, unless there were many of late, and a job that reports all the time
+    costs no more requests than another one.
+
+    :param pause_s: the seconds for one more write; 0 allows any number.
+    """
+
+    def __init__(self, pause_s: float, now_s: float, burst: int) -> None:
+        self._pause_s, self._burst = pause_s, burst
+        self._writes, self._at_s = float(burst), now_s
+
+    def takes(self, now_s: float) -> bool:
+        """Return whether a write may be made now, and count it."""
+        if self._pause_s <= 0:
+            return True
+        gained = (now_s - self._at_s) / self._pause_s
+        self._writes, self._at_s = min(self._burst, self._writes + gained), now_s
+        if self._writes < 1:
+            return False
+        self._writes -= 1
+        return True
+
+
 class Lines:
     """The first and the last lines of a report."""
 
-    def __init__(self, most_of_an_end: int = MOST_OF_AN_END) -> None:
+    def __init__(self, most_of_an_end: int = FIXED_FACTS) -> None:
         self._most = most_of_an_end
         self._first: list[bytes] = []
         self._last: deque[bytes] = deque()

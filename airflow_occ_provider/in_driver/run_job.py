@@ -140,18 +140,21 @@ def main_of_folder(url):
 def run_granted(jvm, files, nonce, admission):
     """Run the job of the payload that was granted."""
     from airflow_occ_provider.driver.contract import FACTS as FACTS_OF_ATTEMPT
-    from airflow_occ_provider.driver.contract import Life
+    from airflow_occ_provider.driver.contract import Life, Pace
     from airflow_occ_provider.in_driver import granted
     from airflow_occ_provider.in_driver.report import Report
 
     payload = json.loads(admission.payload)
-    facts = Report(lambda content: files.write(FACTS_OF_ATTEMPT, content), report)
-    life = Life.begin(
-        payload.get("ttl_s"), admission.run.since, is_leased=payload.get("is_leased", True)
+    ttl_s = payload.get("ttl_s")
+    pace = Pace.of(ttl_s, payload.get("tick_s"), payload.get("poll_s"))
+    facts = Report(
+        lambda content: files.write(FACTS_OF_ATTEMPT, content),
+        report,
+        pause_s=pace.report_pause_s if files.is_remote else 0.0,
     )
+    life = Life.begin(ttl_s, admission.run.since, is_leased=payload.get("is_leased", True))
     killer = functools.partial(kill, jvm, process_of(jvm))
-    periods = {name: payload[name] for name in ("tick_s", "poll_s") if name in payload}
-    driver = granted.Driver(files, nonce, life, facts, say=report, kill=killer, **periods)
+    driver = granted.Driver(files, nonce, life, facts, say=report, kill=killer, pace=pace)
     COPIES.append(facts)
     GRANTED.append(driver)
     driver.start()

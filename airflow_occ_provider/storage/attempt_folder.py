@@ -7,11 +7,14 @@ import posixpath
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from airflow_occ_provider.errors import ConfigurationError, TableUnreadableError
 from airflow_occ_provider.storage.address import open_file_system, parse_table_path
 from airflow_occ_provider.storage.folder import TableFolder
+from airflow_occ_provider.storage.listing import StoredFile, list_files
+from airflow_occ_provider.storage.s3_requests import is_s3, read_file
 
 HIDDEN = ".airflow_occ"
 """The folder beside a table that has those of its attempts."""
@@ -65,18 +68,17 @@ class AttemptFolder:
     mode: int = _PRIVATE
     _opened: TableFolder | None = field(default=None, init=False)
 
-    def times(self) -> dict[str, int]:
-        """Return the epoch milliseconds of each file's last write.
+    def entries(self) -> dict[str, StoredFile]:
+        """Return what the storage says of each file, by one listing."""
+        file_system = self._folder.file_system
+        return self._folder.ask("", partial(list_files, file_system)) or {}
 
-        It takes one listing, and on a local disk the status of each file. The clock is the storage's; a
-        file of which it records no time has 0.
+    def read(self, name: str, start: int = 0) -> bytes | None:
+        """Return a file's content; ``None`` if it does not exist.
+
+        :param start: the first byte that is returned; the file has it.
         """
-        listing = self._folder.listing("")
-        return {name: listing.modified(name) or 0 for name in listing.names}
-
-    def read(self, name: str) -> bytes | None:
-        """Return a file's content; ``None`` if it does not exist."""
-        return self._folder.read(name)
+        return self._folder.ask(name, partial(read_file, self._folder.file_system, start=start))
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file, or replace it.
@@ -87,7 +89,6 @@ class AttemptFolder:
 
         def write(path: str) -> None:
             parent, last = posixpath.split(path)
-            folder.file_system.makedirs(parent, exist_ok=True)
             if folder.scheme != "file":
                 folder.file_system.pipe_file(path, content)
                 return
@@ -96,7 +97,17 @@ class AttemptFolder:
             folder.file_system.pipe_file(written, content)
             os.replace(written, path)  # noqa: PTH105
 
-        folder.ask(name, write)
+        def write_below(path: str) -> None:
+            try:
+                write(path)
+            except FileNotFoundError:
+                if is_s3(folder.file_system):
+                    raise  # there is no such bucket
+                # Folders are made once: an object store would be asked in vain each time.
+                folder.file_system.makedirs(posixpath.dirname(path), exist_ok=True)
+                write(path)
+
+        folder.ask(name, write_below)
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import posixpath
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from airflow_occ_provider.storage.s3_requests import is_s3, list_objects
 
@@ -76,6 +77,42 @@ def list_folder(file_system: Any, path: str) -> Listing:
         if entry["name"].rstrip("/") != path.rstrip("/")  # the object that marks the folder itself
     }
     return Listing.of_entries(entries, begun_s)
+
+
+class StoredFile(NamedTuple):
+    """What a listing says of a file.
+
+    :param written_ms: epoch milliseconds of its last write, by the storage's clock; 0 if unknown.
+    :param version: differs once the file was written again. Where the storage has neither its content's
+        digest nor fractions of a second, a second write of as many bytes within one does not show.
+    """
+
+    written_ms: int
+    version: Hashable
+
+
+def list_files(file_system: Any, path: str) -> dict[str, StoredFile]:
+    """List a folder as above, with what shows changes of each file.
+
+    :raises FileNotFoundError: if there is no such folder.
+    """
+    if not is_local(file_system):
+        entries = list_folder(file_system, path).entries
+        return {name: _stored(entry) for name, entry in entries.items()}
+    files = {}
+    with os.scandir(path) as found:
+        for file in found:
+            with suppress(FileNotFoundError):  # removed meanwhile
+                status = file.stat()
+                version = status.st_ino, status.st_mtime_ns, status.st_size
+                files[file.name] = StoredFile(status.st_mtime_ns // 1_000_000, version)
+    return files
+
+
+def _stored(entry: Mapping[str, Any]) -> StoredFile:
+    fields = {key.lower(): value for key, value in entry.items()}
+    written_ms = _modified(entry) or 0
+    return StoredFile(written_ms, (written_ms, fields.get("size"), fields.get("etag")))
 
 
 def is_local(file_system: Any) -> bool:

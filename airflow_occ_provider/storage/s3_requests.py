@@ -19,14 +19,17 @@ def lists_in_order(file_system: Any, path: str) -> bool:
     return is_s3(file_system) and not file_system.split_path(path)[0].endswith("--x-s3")
 
 
-def read_file(file_system: Any, path: str) -> bytes:
+def read_file(file_system: Any, path: str, start: int = 0) -> bytes:
     """Return a file's content; s3fs alone would ask for its size first.
 
     :param file_system: any of fsspec.
+    :param start: the first byte that is returned; the file has it.
     :raises FileNotFoundError: if there is no such file.
     """
-    alone = {"max_concurrency": 1} if hasattr(file_system, "max_concurrency") else {}
-    content: bytes = file_system.cat_file(path, **alone)
+    more = {"max_concurrency": 1} if hasattr(file_system, "max_concurrency") else {}
+    if start:
+        more["start"] = start
+    content: bytes = file_system.cat_file(path, **more)
     return content
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -35,7 +35,6 @@ from airflow_occ_provider.driver.attempt import (
     View,
     Watch,
     WriteGrant,
-    longest_period_s,
     next_grant_step,
     next_settle_step,
     silence_s,
@@ -44,6 +43,7 @@ from airflow_occ_provider.driver.attempt import (
 from airflow_occ_provider.driver.contract import (
     EXIT_REFUSED,
     FACTS,
+    FIXED_FACTS,
     GRANT,
     HELLO_PREFIX,
     LIFE,
@@ -54,6 +54,7 @@ from airflow_occ_provider.driver.contract import (
     Hello,
     answer_to_bytes,
     digest,
+    longest_period_s,
 )
 from airflow_occ_provider.errors import (
     NotSubmittedError,
@@ -76,6 +77,18 @@ _RETURN_S = 15.0  # what has started a driver logs the rest of its output, and r
 _END_S, _KILL_S = 30.0, 2.5  # Airflow ends a task five seconds after its request to stop
 
 
+class File(Protocol):
+    """What the storage says of a file."""
+
+    @property
+    def written_ms(self) -> int:
+        """Epoch milliseconds of its last write, by the storage's clock."""
+
+    @property
+    def version(self) -> Hashable:
+        """A value that differs once the file was written again."""
+
+
 class Folder(Protocol):
     """The files of one attempt, such as ``storage.attempt_folder.AttemptFolder``."""
 
@@ -83,11 +96,11 @@ class Folder(Protocol):
     def url(self) -> str:
         """The address of the folder, as Hadoop spells it."""
 
-    def times(self) -> Mapping[str, int]:
-        """Return the epoch milliseconds of each file's last write, by the storage's clock."""
+    def entries(self) -> Mapping[str, File]:
+        """Return what the storage says of each file."""
 
-    def read(self, name: str) -> bytes | None:
-        """Return a file's content; ``None`` if it does not exist."""
+    def read(self, name: str, start: int = 0) -> bytes | None:
+        """Return a file's content, from a byte on; ``None`` if it does not exist."""
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file, or replace it."""
@@ -325,7 +338,7 @@ class FolderDriver:
 
     def _view(self, folder: Folder, handle: Handle | None) -> View:
         """Look for the drivers that wait."""
-        names = folder.times()
+        names = folder.entries()
         hellos = tuple(
             Hello.from_bytes(name, folder.read(name) or b"")
             for name in sorted(names)
@@ -424,6 +437,8 @@ class Followed:
     _begun_s: float = field(default_factory=time.monotonic, init=False)
     _end: End | None = field(default=None, init=False)
     _lines: int = field(default=0, init=False)
+    _version: Hashable = field(default=None, init=False)
+    _fixed: tuple[int, int] = field(default=(-1, 0), init=False)
     _missed: int = field(default=0, init=False)
     _unanswered: dict[int, float] = field(default_factory=dict, init=False)
     _has_grant: bool = field(default=False, init=False)
@@ -453,25 +468,26 @@ class Followed:
         :param request_s: for which a request of the driver may be under way after its end.
         """
         began = time.monotonic()
-        grant, names = _grant_of(self.handle), self.folder.times()
+        grant, names = _grant_of(self.handle), self.folder.entries()
         # Only a process that has just begun needs more than its own clock.
         asks_clock = bool(names) and self.looked_at == float("-inf")
         if asks_clock:
             self.folder.write(NOW, b"")
-            names = self.folder.times()
+            names = self.folder.entries()
         self.is_there, name = bool(names), HELLO_PREFIX + grant.nonce
         self._has_grant, self.is_revoked = GRANT in names, self.is_revoked or REVOKED in names
-        tick = self._read_facts() if FACTS in names else self.watch.tick
+        tick = self._read_facts(names[FACTS].version) if FACTS in names else self.watch.tick
         if tick > self.watch.tick:
             self._unanswered[tick] = time.monotonic()
         hellos: tuple[Hello, ...] = ()
         if name in names and not tick:
             hellos = (Hello.from_bytes(name, self.folder.read(name) or b""),)
+        times = {name: file.written_ms for name, file in names.items()}
         # An end that is uncertain is the word of a runner that then ends its JVM.
         view = View(
             *(grant, hellos, self._has_grant, self.is_revoked, tick, self._end),
             is_gone=self._end is not None or isinstance(self.state, Ended),
-            quiet_s=stored_quiet_s(names, has_ticked=tick > 0) if asks_clock else 0.0,
+            quiet_s=stored_quiet_s(times, has_ticked=tick > 0) if asks_clock else 0.0,
         )
         watch = self.watch.after(view, began, time.monotonic())
         self.watch, self.looked_at = watch, began
@@ -504,24 +520,36 @@ class Followed:
                 tick: read_s for tick, read_s in self._unanswered.items() if tick > max(ticks)
             }
 
-    def _read_facts(self) -> int:
-        """Read the facts that are new; return the highest tick."""
-        *lines, _ = (self.folder.read(FACTS) or b"").split(b"\n")
-        tick, number = self.watch.tick, 0
-        for line in lines:
-            fact = parse_fact(line.decode(errors="replace")) or {}
+    def _read_facts(self, version: Hashable) -> int:
+        """Read the facts that are new; return the highest tick.
+
+        :param version: of the file; one that was read has nothing new.
+        """
+        if version == self._version:
+            return self.watch.tick
+        # From the line break before the first line that may be another one by now.
+        at, number = self._fixed
+        *lines, _ = (self.folder.read(FACTS, max(at, 0)) or b"").split(b"\n")
+        tick, is_fixed = self.watch.tick, True
+        for line in lines[1:] if at >= 0 else lines:
+            at += len(line) + 1
+            is_read = number < self._lines and b"left_out" not in line
+            fact = {} if is_read else parse_fact(line.decode(errors="replace")) or {}
             if fact.get("fact") == "left_out":  # of a long file the first and the last lines are kept
-                number += int(fact.get("lines", 0))
-                self._missed += max(0, number - self._lines)
+                is_fixed = False
+                read, number = max(self._lines, number), number + int(fact.get("lines", 0))
+                self._missed += max(0, number - read)
                 continue
             number += 1
+            if is_fixed and at < FIXED_FACTS:
+                self._fixed = at, number
             if number <= self._lines or not fact:
                 continue
             if fact["fact"] == "tick":
                 tick = max(tick, int(fact.get("number", 0)))
                 continue
             self._take(fact)
-        self._lines = max(self._lines, number)
+        self._lines, self._version = max(self._lines, number), version
         return tick
 
     def _take(self, fact: Fact) -> None:

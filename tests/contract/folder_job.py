@@ -10,10 +10,12 @@ import signal
 import subprocess
 import sys
 
-from airflow_occ_provider.driver.contract import EXIT_REFUSED, FACTS, Leave, Life
+from airflow_occ_provider.driver.contract import EXIT_REFUSED, FACTS, Leave, Life, Pace
 from airflow_occ_provider.in_driver import granted, run_job
 from airflow_occ_provider.in_driver.folder import LocalFolder
 from airflow_occ_provider.in_driver.report import Report
+
+PACE = Pace(poll_s=0.2)
 
 
 def follow(folder, work):
@@ -28,7 +30,7 @@ def follow(folder, work):
         return EXIT_REFUSED
     report = Report(lambda content: files.write(FACTS, content), run_job.report)
     life = Life.begin(None, admission.run.since)
-    driver = granted.Driver(files, waiting.nonce, life, report, say=run_job.report, kill=end, poll_s=0.2)
+    driver = granted.Driver(files, waiting.nonce, life, report, say=run_job.report, kill=end, pace=PACE)
     run_job.COPIES.append(report)
     run_job.GRANTED.append(driver)
     driver.start()

@@ -6,12 +6,16 @@ import json
 import signal
 import subprocess
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import fsspec
 import pytest
 
-from airflow_occ_provider.driver.attempt import CompareAndSet, View, WriteGrant, next_grant_step
+from airflow_occ_provider.attempts.submitter import Handle, Running
+from airflow_occ_provider.driver import contract
+from airflow_occ_provider.driver.attempt import LIFE_S, CompareAndSet, View, WriteGrant, next_grant_step
 from airflow_occ_provider.driver.contract import (
     EXIT_REFUSED,
     FACTS,
@@ -26,8 +30,13 @@ from airflow_occ_provider.driver.contract import (
 )
 from airflow_occ_provider.driver.shipped import runner_source
 from airflow_occ_provider.embedded.spark import spark_environment
+from airflow_occ_provider.hooks.via import StartedPlace
 from airflow_occ_provider.hudi.writer.options import RULES, SPARK_SETTINGS, job_rules
 from airflow_occ_provider.in_driver import session_rules
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder
+from airflow_occ_provider.submitters.folder_driver import FolderDriver
+from tests.faulty_proxy import FaultyProxy
+from tests.stores import BUCKET
 
 pytestmark = pytest.mark.real
 PATIENCE_S = 300
@@ -60,16 +69,16 @@ def environment(tmp_path_factory):
 
 @dataclass
 class Attempt:
-    """The attempt's side: a folder and one journal entry, by plain files."""
+    """The attempt's side: its folder, its payload and the drivers that it starts."""
 
-    folder: Path
+    folder: AttemptFolder
     payload: bytes
+    runner: Path
 
     def start(self, environment, *arguments, program=None):
-        runner = self.folder.parent / "runner.py"
-        runner.write_bytes(runner_source())
+        self.runner.write_bytes(runner_source())
         return subprocess.Popen(
-            ["spark-submit", "--master", "local[1]", str(program or runner), *arguments],
+            ["spark-submit", "--master", "local[1]", str(program or self.runner), *arguments],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -77,8 +86,8 @@ class Attempt:
         )
 
     def hellos(self):
-        files = sorted(self.folder.glob(f"{HELLO_PREFIX}*"), key=lambda file: file.stat().st_mtime)
-        return [Hello.from_bytes(file.name, file.read_bytes()) for file in files]
+        names = [name for name in self.folder.entries() if name.startswith(HELLO_PREFIX)]
+        return [Hello.from_bytes(name, self.folder.read(name) or b"") for name in names]
 
     def grant(self, payload=None, nonce=None):
         """Grant a driver as a process of the attempt does: payload first, then the grant."""
@@ -87,28 +96,27 @@ class Attempt:
         assert isinstance(step, CompareAndSet)
         step = next_grant_step(View(step.entry, hellos), digest(self.payload))
         assert isinstance(step, WriteGrant)
-        self.write(PAYLOAD, self.payload if payload is None else payload)
-        self.write(GRANT, step.grant.to_bytes())
-
-    def write(self, name, content):
-        part = self.folder / f"part.of.{name}"
-        part.write_bytes(content)
-        part.replace(self.folder / name)
+        self.folder.write(PAYLOAD, self.payload if payload is None else payload)
+        self.folder.write(GRANT, step.grant.to_bytes())
 
     def facts(self, kind=None):
-        try:
-            lines = (self.folder / FACTS).read_text().splitlines()
-        except FileNotFoundError:
-            return []
+        lines = (self.folder.read(FACTS) or b"").splitlines()
         facts = [json.loads(line) for line in lines]
         return [fact for fact in facts if kind in (None, fact["fact"])]
+
+    def newest_tick(self):
+        return max((tick["number"] for tick in self.facts("tick")), default=0)
+
+    def answer(self):
+        if self.newest_tick():
+            self.folder.write(LIFE, answer_to_bytes(self.newest_tick()))
 
 
 @pytest.fixture
 def attempt(tmp_path):
     """Return an attempt whose job says that it has begun by a file, and writes to a table."""
 
-    def of(code, **more):
+    def of(code, folder=None, **more):
         job = tmp_path / "job.py"
         job.write_text(code)
         payload = {
@@ -130,8 +138,10 @@ def attempt(tmp_path):
             "ttl_s": None,
             **more,
         }
-        (tmp_path / "folder").mkdir()
-        return Attempt(tmp_path / "folder", json.dumps(payload).encode())
+        local = tmp_path / "folder"
+        local.mkdir()
+        content = json.dumps(payload).encode()
+        return Attempt(folder or AttemptFolder(str(local)), content, tmp_path / "run_job.py")
 
     return of
 
@@ -149,8 +159,10 @@ def test_of_two_drivers_the_granted_one_runs_and_reports_and_the_other_leaves(
     attempt, environment, tmp_path
 ):
     made = attempt(WRITES)
-    by_path = made.start(environment, str(made.folder))
-    by_url = made.start(environment, "--JOB_NAME", "x", "--airflow_occ_folder", f"file:{made.folder}")
+    by_path = made.start(environment, str(tmp_path / "folder"))
+    by_url = made.start(
+        environment, "--JOB_NAME", "x", "--airflow_occ_folder", f"file:{tmp_path}/folder"
+    )
     wait_for(lambda: len(made.hellos()) == 2, by_path, by_url)
     (granted,) = [hello for hello in made.hellos() if hello.details["folder"].startswith("file:")]
     assert not (tmp_path / "begun").exists()
@@ -163,7 +175,7 @@ def test_of_two_drivers_the_granted_one_runs_and_reports_and_the_other_leaves(
     assert other.left == f"driver {granted.nonce} of the same attempt was granted"
     assert other.left in others
 
-    assert not (made.folder / PAYLOAD).exists()
+    assert PAYLOAD not in made.folder.entries()
     kinds = [fact["fact"] for fact in made.facts()]
     assert kinds[0] == "granted"
     assert kinds.index("protected") < kinds.index("hudi") < kinds.index("end") == len(kinds) - 1
@@ -175,8 +187,8 @@ def test_of_two_drivers_the_granted_one_runs_and_reports_and_the_other_leaves(
 
 
 def revoked_before_its_grant(made):
-    made.write(PAYLOAD, made.payload)
-    made.write(REVOKED, b"{}")
+    made.folder.write(PAYLOAD, made.payload)
+    made.folder.write(REVOKED, b"{}")
 
 
 def granted_with_another_payload(made):
@@ -186,7 +198,7 @@ def granted_with_another_payload(made):
 @pytest.mark.parametrize("make", [revoked_before_its_grant, granted_with_another_payload])
 def test_without_a_grant_of_its_payload_nothing_of_the_job_runs(attempt, environment, tmp_path, make):
     made = attempt(SLEEPS_IN_JAVA)
-    driver = made.start(environment, str(made.folder))
+    driver = made.start(environment, str(tmp_path / "folder"))
     wait_for(made.hellos, driver)
     make(made)
     printed, _ = driver.communicate(timeout=PATIENCE_S)
@@ -205,9 +217,9 @@ def test_a_shared_jvm_is_refused(attempt, environment, tmp_path):
         "import runpy, sys\n"
         "from pyspark.sql import SparkSession\n"
         "spark = SparkSession.builder.getOrCreate()\n"
-        f"sys.argv = ['runner.py', {str(made.folder)!r}]\n"
+        f"sys.argv = ['runner.py', {str(tmp_path / 'folder')!r}]\n"
         "try:\n"
-        f"    runpy.run_path({str(made.folder.parent / 'runner.py')!r}, run_name='__main__')\n"
+        f"    runpy.run_path({str(made.runner)!r}, run_name='__main__')\n"
         "except SystemExit as left:\n"
         "    print('left', left.code, 'rows', spark.range(3).count())\n"
     )
@@ -220,11 +232,11 @@ def test_a_shared_jvm_is_refused(attempt, environment, tmp_path):
 
 def test_a_revocation_ends_a_driver_whose_main_thread_is_in_java(attempt, environment, tmp_path):
     made = attempt(SLEEPS_IN_JAVA, poll_s=0.2)
-    driver = made.start(environment, f"file:{made.folder}")
+    driver = made.start(environment, f"file:{tmp_path}/folder")
     wait_for(made.hellos, driver)
     made.grant()
     wait_for((tmp_path / "begun").exists, driver)
-    made.write(REVOKED, b"")
+    made.folder.write(REVOKED, b"")
     printed, _ = driver.communicate(timeout=PATIENCE_S)  # until no process holds its output
     assert driver.returncode == -signal.SIGKILL, printed
     (end,) = made.facts("end")
@@ -234,14 +246,12 @@ def test_a_revocation_ends_a_driver_whose_main_thread_is_in_java(attempt, enviro
 
 def test_a_driver_whose_life_is_no_longer_extended_ends_itself(attempt, environment, tmp_path):
     made = attempt(SLEEPS_IN_JAVA, ttl_s=15, tick_s=0.5, poll_s=0.2)
-    driver = made.start(environment, f"file:{made.folder}")
+    driver = made.start(environment, f"file:{tmp_path}/folder")
     wait_for(made.hellos, driver)
     made.grant()
 
     def begun_while_ticks_are_answered():
-        numbers = [tick["number"] for tick in made.facts("tick")]
-        if numbers:
-            made.write(LIFE, answer_to_bytes(max(numbers)))
+        made.answer()
         return (tmp_path / "begun").exists()
 
     wait_for(begun_while_ticks_are_answered, driver)
@@ -249,3 +259,64 @@ def test_a_driver_whose_life_is_no_longer_extended_ends_itself(attempt, environm
     assert driver.returncode == -signal.SIGKILL, printed
     (end,) = made.facts("end")
     assert end["why"] == "its lease was not extended in time"
+
+
+@pytest.fixture
+def bucket(embedded_s3):
+    """Return a function that opens a folder of a bucket through a server."""
+    embedded_s3.make_bucket(BUCKET)
+
+    def opened(server):
+        files = fsspec.filesystem(
+            "s3",
+            key=embedded_s3.KEY,
+            secret=embedded_s3.SECRET,
+            endpoint_url=server.url,
+            skip_instance_cache=True,
+            use_listings_cache=False,
+        )
+        return AttemptFolder(f"s3a://{BUCKET}/a/1", files)
+
+    return opened
+
+
+@pytest.mark.nightly
+def test_a_driver_on_s3_costs_at_most_twenty_requests_a_minute(attempt, bucket, embedded_s3, tmp_path):
+    """Both halves together, once the driver runs; its trigger looks each ten seconds."""
+    environment = spark_environment(tmp_path / "spark", store=embedded_s3)
+    defaults = tmp_path / "spark" / "conf" / "spark-defaults.conf"
+    with FaultyProxy(embedded_s3.url) as of_driver, FaultyProxy(embedded_s3.url) as of_attempt:
+        defaults.write_text(defaults.read_text().replace(embedded_s3.url, of_driver.url))
+        made = attempt(SLEEPS_IN_JAVA, bucket(embedded_s3), ttl_s=LIFE_S)
+        driver = made.start(environment, made.folder.url)
+        wait_for(made.hellos, driver)
+        made.grant()
+        nonce = made.hellos()[0].nonce
+        facts = {"folder": made.folder.url, "nonce": nonce, "payload": digest(made.payload)}
+        handle, follower = (
+            Handle("via", nonce, facts),
+            FolderDriver(lambda _: bucket(of_attempt), StartedPlace()),
+        )
+        wait_for(lambda: (tmp_path / "begun").exists() and made.newest_tick(), driver)
+        follow(follower, handle, minutes=1)
+        for side in (of_driver, of_attempt):
+            side.counted()
+        follow(follower, handle, minutes=3)
+        requests = {"driver": of_driver.counted(), "attempt": of_attempt.counted()}
+        for side, counted in requests.items():
+            print(side, len(counted) / 3, Counter(request.method for request in counted))
+        assert made.newest_tick() > 1
+        assert contract.answer_from_bytes(made.folder.read(LIFE)) >= made.newest_tick() - 1
+        assert sum(map(len, requests.values())) <= 3 * 20, requests
+        follower.end(handle)
+        printed, _ = driver.communicate(timeout=PATIENCE_S)
+    assert driver.returncode == -signal.SIGKILL, printed
+    assert made.facts("end")[0]["why"] == "the attempt was revoked"
+
+
+def follow(follower, handle, minutes):
+    """Look at a driver as a trigger does."""
+    for _ in range(6 * minutes):
+        time.sleep(10)
+        assert follower.poll(handle) == Running()
+        follower.read(handle, 0)

@@ -225,11 +225,11 @@ def test_a_driver_is_offered_the_job_that_the_task_has(job, tmp_path):
         assert folder.read(f"job/{Path(job.application).name}") == content
         assert payload["application_digest"] == hashlib.sha256(content).hexdigest()
         assert payload["ttl_s"] == LIFE_S
-        assert "payload" not in folder.times(), "not before a driver waits for it"
+        assert "payload" not in folder.entries(), "not before a driver waits for it"
         folder.write("payload", b"secret")
         folder.write("revoked", b"")
-    assert folder.times().keys() == {"run_job.py", "job", "revoked"}
-    assert AttemptFolder(f"{folder.url}/job").times() == {}
+    assert folder.entries().keys() == {"run_job.py", "job", "revoked"}
+    assert AttemptFolder(f"{folder.url}/job").entries() == {}
 
 
 def test_what_a_waiting_task_has_offered_stays(job, tmp_path):
@@ -237,7 +237,7 @@ def test_what_a_waiting_task_has_offered_stays(job, tmp_path):
     with suppress(WaitNeeded), offered(job, OURS, folder):
         folder.write("payload", b"1")
         raise WaitNeeded(None)
-    assert folder.times().keys() == {"run_job.py", "job", "payload"}
+    assert folder.entries().keys() == {"run_job.py", "job", "payload"}
 
 
 def payload_of(submission):

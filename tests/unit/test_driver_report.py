@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,32 @@ def test_a_storage_that_never_answers_does_not_keep_the_driver():
     assert report._thread.is_alive()
     never.set()
     report._thread.join(60)
+
+
+def test_a_fact_is_written_at_once_unless_many_were_of_late():
+    allowance = in_driver.Allowance(30, now_s=0, burst=20)
+    assert [allowance.takes(second) for second in range(20)] == 20 * [True]
+    written = [second for second in range(20, 620) if allowance.takes(second)]
+    assert len(written) == 20
+    assert {later - earlier for earlier, later in pairwise(written)} == {30}
+    assert all(allowance.takes(10_000) for _ in range(20)), "after a pause there is a burst again"
+    assert not allowance.takes(10_000)
+
+
+def test_a_report_whose_writes_cost_nothing_is_never_held_back():
+    allowance = in_driver.Allowance(0, now_s=0, burst=1)
+    assert all(allowance.takes(0) for _ in range(1000))
+
+
+def test_the_end_is_written_though_no_write_is_left(quick, monkeypatch):
+    monkeypatch.setattr(in_driver, "BURST", 0)
+    storage = Storage()
+    report = in_driver.Report(storage.write, storage.say, pause_s=3600)
+    report.start()
+    report.add(line(1))
+    assert not storage.seen.wait(0.1)
+    report.close()
+    assert storage.written == [line(1)]
 
 
 def bounded(numbers, most=200):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import threading
 import time
 from dataclasses import replace
@@ -25,6 +26,7 @@ from airflow_occ_provider.errors import (
     SubmitterUnreachableError,
     TableUnreadableError,
 )
+from airflow_occ_provider.in_driver.report import Lines
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
 from airflow_occ_provider.submitters import folder_driver
 from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
@@ -223,7 +225,8 @@ def test_facts_that_a_long_file_no_longer_has_are_missed(folder):
     assert submitter.poll(handle) == Ended(0, log_is_whole=False)
 
 
-def test_what_was_left_out_after_it_was_read_is_not_missed(folder):
+def test_what_was_left_out_after_it_was_read_is_not_missed(folder, monkeypatch):
+    monkeypatch.setattr(folder_driver, "FIXED_FACTS", 0)  # so short a file is never cut
     driver, submitter, handle = granted(folder)
     driver.report(*({"fact": "hudi", "message": number} for number in range(4)))
     assert len(submitter.read(handle, 0)) == 4
@@ -427,10 +430,10 @@ class Away(AttemptFolder):
 
     is_away = True
 
-    def times(self):
+    def entries(self):
         if self.is_away:
             raise TableUnreadableError("no route to the storage", remedy="wait")
-        return super().times()
+        return super().entries()
 
 
 def test_a_storage_that_is_away_is_waited_for_and_given_up(folder):
@@ -462,17 +465,17 @@ def test_a_storage_that_is_away_while_a_driver_is_granted_is_asked_again(folder)
 
 def test_files_are_private_and_whole_on_a_local_disk(tmp_path):
     folder = opened(f"file://{tmp_path}/attempt")
-    assert folder.times() == {}
+    assert folder.entries() == {}
     assert folder.read("life") is None
     folder.write("job/trips.py", b"1")
     folder.write("life", b"1")
     folder.write("life", b"22")
     assert folder.read("life") == b"22"
-    assert folder.times().keys() == {"job", "life"}
+    assert folder.entries().keys() == {"job", "life"}
     assert Path(tmp_path, "attempt", "life").stat().st_mode & 0o777 == 0o600
     folder.remove("life")
     folder.remove("life")
-    assert folder.times().keys() == {"job"}
+    assert folder.entries().keys() == {"job"}
 
 
 @pytest.mark.parametrize(
@@ -510,6 +513,62 @@ def test_who_asks_for_its_state_before_its_facts_gets_both_and_its_ticks_are_ans
         assert trigger.read(handle, 0) == [message]
         assert contract.answer_from_bytes((folder / "life").read_bytes()) == number
         assert trigger.read(handle, 0) == []
+
+
+class Counted(AttemptFolder):
+    """A folder that counts its requests: each listing, and each read with its first byte."""
+
+    def __init__(self, url):
+        super().__init__(url)
+        self.requests = []
+
+    def entries(self):
+        self.requests.append("entries")
+        return super().entries()
+
+    def read(self, name, start=0):
+        self.requests.append((name, start))
+        return super().read(name, start)
+
+
+def test_facts_that_have_not_changed_are_not_read_again(folder):
+    driver, _, handle = granted(folder)
+    counted = Counted(str(folder))
+    trigger = FolderDriver(lambda _: counted, Service())
+    driver.report({"fact": "protected"}, {"fact": "tick", "number": 1})
+    assert trigger.read(handle, 0) == [{"fact": "protected"}]
+    counted.requests.clear()
+    for _ in range(3):
+        assert trigger.read(handle, 0) == []
+    assert counted.requests == 3 * ["entries"]
+    length = (folder / "facts.jsonl").stat().st_size
+    driver.report({"fact": "hudi"})
+    assert trigger.read(handle, 0) == [{"fact": "hudi"}]
+    assert counted.requests[4:] == [("facts.jsonl", length - 1)], "from where it had read to"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_fact_is_returned_twice_or_lost_unless_it_was_left_out(folder, monkeypatch, seed):
+    """A process that reads from where it had read to, while the middle of the facts is left out."""
+    monkeypatch.setattr(folder_driver, "FIXED_FACTS", 300)
+    draw, lines = random.Random(seed), Lines(300)
+    _, submitter, handle = granted(folder)
+    written, returned = [], []
+    for _ in range(30):
+        news = [
+            {"fact": "hudi", "message": f"{len(written) + n} {'x' * draw.choice((0, 9, 99, 999))}"}
+            for n in range(draw.randrange(4))
+        ]
+        written += news
+        lines.add([json.dumps(fact).encode() + b"\n" for fact in news])
+        (folder / "part").write_bytes(lines.content())
+        (folder / "part").replace(folder / "facts.jsonl")
+        if draw.random() < 0.5:
+            returned += submitter.read(handle, 0)
+    returned += submitter.read(handle, 0)
+    remaining = iter(written)
+    assert all(fact in remaining for fact in returned), "in their order, each once"
+    assert len(written) - len(returned) == submitter._drivers["n1"]._missed
 
 
 def test_a_look_alone_answers_no_tick(folder):
@@ -581,8 +640,8 @@ def test_an_extension_that_began_while_the_facts_were_read_does_not_count(folder
     submitter.feed(lease)
     read = AttemptFolder.read
 
-    def extends_meanwhile(self, name):
-        content = read(self, name)
+    def extends_meanwhile(self, name, start=0):
+        content = read(self, name, start)
         if name == "facts.jsonl" and lease.extended_s < 0:
             lease.extended_s = time.monotonic()
         return content
@@ -654,7 +713,8 @@ def test_a_lease_outlives_three_periods_of_all_that_an_answer_waits_for(tmp_path
         payload = json.loads(submission.content["payload"])
     assert (payload["ttl_s"], payload["is_leased"]) == (ttl_s, True)
     assert payload["guard"]["is_required"] is True
-    assert 3 * (payload["tick_s"] + payload["poll_s"] + attempt_half.longest_period_s(ttl_s)) <= ttl_s
+    pace = contract.Pace.of(payload["ttl_s"])
+    assert 3 * (pace.tick_s + pace.poll_s + contract.longest_period_s(ttl_s)) <= ttl_s
     assert submission.lease_ttl_s == ttl_s
 
 

@@ -26,6 +26,7 @@ from airflow_occ_provider.driver.contract import (
     Leave,
     Life,
     Moment,
+    Pace,
     answer_to_bytes,
     digest,
 )
@@ -70,7 +71,6 @@ def storage(tmp_path):
 def quick(monkeypatch):
     monkeypatch.setattr(report, "PERIOD_S", 0.02)
     monkeypatch.setattr(granted, "STEP_S", 0.02)
-    monkeypatch.setattr(granted, "POLL_S", 0.02)
 
 
 def in_thread(call):
@@ -190,8 +190,7 @@ class Running:
             self.report,
             say=self.say,
             kill=self.killed.set,
-            tick_s=tick_s,
-            poll_s=poll_s,
+            pace=Pace(tick_s, poll_s),
         )
 
     def _write(self, content):
@@ -273,8 +272,7 @@ def test_a_life_lasts_by_its_answered_ticks(storage, running, monkeypatch):
     assert process.facts("end")[0]["why"] == "its lease was not extended in time"
 
 
-def test_a_leased_driver_ticks_and_looks_at_once_for_its_first_answer(storage, running, monkeypatch):
-    monkeypatch.setattr(granted, "FIRST_POLL_S", 0.02)
+def test_a_leased_driver_ticks_and_looks_at_once_for_its_first_answer(storage, running):
     process = running(ttl_s=3600, tick_s=1000, poll_s=1000)
     wait_for(lambda: process.newest_tick() == 1)
     storage.write(LIFE, answer_to_bytes(1))
@@ -287,6 +285,20 @@ def test_a_driver_without_a_lease_awaits_no_answer():
     assert Life.begin(60, begun).awaits_answer
     assert not Life.begin(60, begun, is_leased=False).awaits_answer
     assert not Life.begin(None, begun).awaits_answer
+
+
+@pytest.mark.parametrize("ttl_s", [60.0, 120.0, 300.0, 900.0, None])
+def test_ticks_and_looks_leave_most_of_a_life(ttl_s):
+    pace = Pace.of(ttl_s)
+    assert ttl_s is None or 3 * (pace.tick_s + pace.poll_s) < ttl_s
+    assert pace.pause_s(0) <= 1.0
+    assert pace.pause_s(3600) == pace.poll_s <= 10
+    assert pace.report_pause_s <= pace.tick_s, "a tick is not held back"
+
+
+def test_the_first_tick_is_due_at_once(running):
+    process = running(tick_s=3600)
+    wait_for(lambda: process.newest_tick() == 1)
 
 
 def test_a_life_ends_though_no_request_is_answered(storage, running, monkeypatch):
