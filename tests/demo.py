@@ -67,7 +67,8 @@ VIAS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 WRITERS = ("write_a", "write_b")
 _OUTCOME = re.compile(r"Outcome: (?P<outcome>\w+) \(instant (?P<instant>[\w-]+),")
-_LOST = re.compile(r"instant \d+ lost to (?P<rival>\d+)")
+_LOST = re.compile(r"\d+ lost to (?P<rival>\d+)")
+_DECIDED = "Decided by: "
 EXPECTED_TRIPS = {"a": 150, "b": 150}
 _DAG_TIMEOUT_S = 600
 _RUN_TIMEOUT_S = 1200
@@ -285,6 +286,7 @@ def _read_try(one: dict[str, Any], lines: list[str]) -> Try:
             outcome=Outcome(told["outcome"]),
             instant=told["instant"],
             rival=lost["rival"] if lost else None,
+            lines=tuple(line.removeprefix(_DECIDED) for line in lines if line.startswith(_DECIDED)),
         )
     return Try(
         lines=lines,
