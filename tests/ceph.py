@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Mapping
@@ -23,10 +22,11 @@ from airflow_occ_provider.embedded.bundle import cache_folder
 from airflow_occ_provider.embedded.object_store import EmbeddedS3
 from airflow_occ_provider.embedded.ports import free_ports
 from airflow_occ_provider.embedded.process import EmbeddedError
+from tests.debian import unpacked
 
 PACKAGES = ("radosgw", "ceph-mon", "ceph-osd", "ceph-common")
 PYTHON = "/usr/bin/python3"  # Debian's: the tool ``ceph`` has a module compiled for it
-_APT_TIMEOUT_S, _STEP_TIMEOUT_S, _READY_S = 900, 60, 120
+_STEP_TIMEOUT_S, _READY_S = 60, 120
 _KEYS = (
     ("mon.", ("mon", "allow *")),
     ("client.admin", ("mon", "allow *"), ("osd", "allow *")),
@@ -117,7 +117,7 @@ class Ceph(EmbeddedS3):
         client.close()
 
     def _command(self) -> list[str]:
-        _unpack()
+        unpacked(_root().name, *PACKAGES)
         (self.folder / "started").unlink(missing_ok=True)
         return [sys.executable, "-m", "tests.ceph", str(self.folder), str(self.port)]
 
@@ -133,31 +133,6 @@ class Ceph(EmbeddedS3):
 
 def _root() -> Path:
     return cache_folder() / "ceph"
-
-
-def _unpack() -> None:
-    """Unpack the packages that this machine does not have, once."""
-    if _root().exists():
-        return
-    _root().parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=_root().parent, prefix="unpack-") as scratch:
-        simulated = _run(
-            scratch, "apt-get", "install", "--simulate", "--no-install-recommends", *PACKAGES
-        )
-        names = [line.split()[1] for line in simulated.splitlines() if line.startswith("Inst ")]
-        _run(scratch, "apt-get", "download", "-qq", *names)
-        for package in Path(scratch).glob("*.deb"):
-            _run(scratch, "dpkg-deb", "-x", str(package), "root")
-        Path(scratch, "root").rename(_root())
-
-
-def _run(folder: str, *command: str) -> str:
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, timeout=_APT_TIMEOUT_S
-    )
-    if done.returncode:
-        raise EmbeddedError(f"{' '.join(command[:2])}: {done.stderr[-1000:]}")
-    return done.stdout
 
 
 class Cluster:

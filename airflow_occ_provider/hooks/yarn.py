@@ -12,6 +12,7 @@ from airflow_occ_provider.hooks.launch import Launch, PlannedJob
 from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
 from airflow_occ_provider.submitters.yarn.place import YarnPlace
 from airflow_occ_provider.submitters.yarn.resource_manager import MANAGERS_FIELD, ResourceManager
+from airflow_occ_provider.submitters.yarn.web import Access
 
 
 def yarn_drivers(task: Any) -> PlaceDrivers:
@@ -32,7 +33,7 @@ def place_of(handle: Handle) -> YarnPlace:
 
     The task may have moved to another cluster since.
     """
-    return YarnPlace(ResourceManager(handle.facts["resource_managers"]))
+    return YarnPlace(ResourceManager(handle.facts["resource_managers"], Access.of(handle.facts)))
 
 
 def resource_manager(conn_id: str) -> ResourceManager:
@@ -40,7 +41,8 @@ def resource_manager(conn_id: str) -> ResourceManager:
 
     :raises ConfigurationError: if it names none.
     """
-    text = str(BaseHook.get_connection(conn_id).extra_dejson.get(MANAGERS_FIELD) or "")
+    extra = BaseHook.get_connection(conn_id).extra_dejson
+    text = str(extra.get(MANAGERS_FIELD) or "")
     addresses = [address.strip() for address in text.split(",")] if text else []
     if not addresses:
         raise ConfigurationError(
@@ -49,4 +51,4 @@ def resource_manager(conn_id: str) -> ResourceManager:
             remedy=f'add it, such as {{"{MANAGERS_FIELD}": "http://rm1:8088,http://rm2:8088"}}: the '
             "driver's state is asked there, and it is killed there",
         )
-    return ResourceManager(addresses)
+    return ResourceManager(addresses, Access.of(extra))

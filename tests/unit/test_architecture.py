@@ -66,7 +66,10 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
         {"errors", "driver", "attempts", "submitters"},
         {"kubernetes", "urllib3"},
     ),
-    "submitters": ({"errors", "driver", "attempts", "submitters"}, {"psutil"}),
+    "submitters": (
+        {"errors", "driver", "attempts", "submitters"},
+        {"psutil", "requests", "requests_gssapi"},
+    ),
     "hooks.task_instances": (
         {"errors", "storage", "leases", "attempts", "hooks"},
         {"airflow", "sqlalchemy"},

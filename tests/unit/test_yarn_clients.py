@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import ssl
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -11,6 +13,8 @@ import pytest
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
 from airflow_occ_provider.submitters.yarn.container import Container
 from airflow_occ_provider.submitters.yarn.resource_manager import Application, ResourceManager
+from airflow_occ_provider.submitters.yarn.web import Access
+from tests.certificates import make_certificates
 from tests.golden.record_yarn import FOLDER
 
 RUNNING = (FOLDER / "running.json").read_bytes()
@@ -267,3 +271,53 @@ def test_a_node_that_does_not_answer_proves_nothing(server, closed):
     assert Container(closed, "container_1", "").lives(5) is None
     server.on("node/containers/container_1", b"<html>no such page</html>", 404)
     assert container(server).lives(5) is None
+
+
+def test_an_own_authority_is_trusted_where_it_is_named(tmp_path):
+    certificates = make_certificates(tmp_path / "certificates")
+    server = Server()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.server)
+    server.http.socket = context.wrap_socket(server.http.socket, server_side=True)
+    server.on(f"cluster/apps/{NAME}", RUNNING)
+    url = f"https://localhost:{server.http.server_port}"
+    access = Access.of({"yarn_certificate_authorities": str(certificates.ca)})
+    try:
+        assert ResourceManager([url], access).application(NAME).container.access == access
+        with pytest.raises(SubmitterUnreachableError, match="certificate"):
+            ResourceManager([url]).application(NAME)
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("extra", "field"),
+    [
+        ({"yarn_authentication": "basic"}, "yarn_authentication"),
+        ({"yarn_certificate_authorities": "/no/such.pem"}, "yarn_certificate_authorities"),
+    ],
+)
+def test_an_access_that_cannot_be_used_is_refused_by_its_field(extra, field):
+    with pytest.raises(ConfigurationError) as caught:
+        Access.of(extra)
+    assert caught.value.field == field
+
+
+def test_an_access_is_passed_on_to_other_processes(tmp_path):
+    (tmp_path / "ca.pem").touch()
+    fields = {"yarn_authentication": "kerberos", "yarn_certificate_authorities": f"{tmp_path}/ca.pem"}
+    assert Access.of({**fields, "other": 1}).to_json() == fields
+    assert Access.of({}).to_json() == {}
+
+
+def test_kerberos_without_its_package_names_the_extra(server, monkeypatch):
+    monkeypatch.setitem(sys.modules, "requests_gssapi", None)
+    with pytest.raises(ConfigurationError, match="kerberos") as caught:
+        ResourceManager([server.url], Access("kerberos")).application(NAME)
+    assert "its extra kerberos" in caught.value.remedy
+
+
+def test_a_secured_cluster_asks_to_name_its_authentication(server):
+    server.on(f"cluster/apps/{NAME}", b"Authentication required", 401)
+    with pytest.raises(SubmitterUnreachableError, match=r"401 .*yarn_authentication"):
+        ResourceManager([server.url]).application(NAME)

@@ -64,6 +64,7 @@ class YarnPlace(ClusterPlace):
             "application": application,
             "container": _shaped(_CONTAINER, hello, "container"),
             "resource_managers": list(self._manager.addresses),
+            **self._manager.access.to_json(),
         }
         return f"YARN {application}" if application else name, facts
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import http.client
-import json
+import http
 import re
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
-from airflow_occ_provider.submitters.yarn.container import Container, NoRedirect
+from airflow_occ_provider.submitters.yarn.container import Container
+from airflow_occ_provider.submitters.yarn.web import AUTHENTICATION_FIELD, NOT_SECURED, Access
 
 MANAGERS_FIELD = "yarn_resourcemanager_webapp_address"
 """The key of a connection's extra that names the ResourceManagers of its cluster."""
@@ -63,8 +61,11 @@ class Application:
         return 128 - code if code > 128 else code or 1
 
     @classmethod
-    def of(cls, answer: Mapping[str, Any]) -> Application:
-        """Read an answer of the ResourceManager."""
+    def of(cls, answer: Mapping[str, Any], access: Access = NOT_SECURED) -> Application:
+        """Read an answer of the ResourceManager.
+
+        :param access: to the nodes of its cluster.
+        """
         return cls(
             answer["id"],
             answer["state"],
@@ -72,7 +73,7 @@ class Application:
             answer.get("diagnostics", ""),
             frozenset(filter(None, answer.get("applicationTags", "").split(","))),
             answer.get("startedTime", 0),
-            Container.of(answer.get("amContainerLogs", ""), answer.get("masterNodeId", "")),
+            Container.of(answer.get("amContainerLogs", ""), answer.get("masterNodeId", ""), access),
             answer.get("trackingUrl", ""),
         )
 
@@ -82,11 +83,13 @@ class ResourceManager:
     """The ResourceManager of a cluster, of which several may stand by.
 
     :param addresses: web addresses, such as ``http://rm1:8088``.
+    :param access: to their web services.
     :param timeout_s: of each call.
     :param patience_s: seconds during which calls that need an answer are repeated.
     """
 
     addresses: Sequence[str]
+    access: Access = NOT_SECURED
     timeout_s: float = 10.0
     patience_s: float = 30.0
     _active: str = field(default="", init=False)
@@ -108,7 +111,7 @@ class ResourceManager:
         :raises SubmitterUnreachableError: if no active ResourceManager answers one call.
         """
         answer = self._ask("GET", f"{_APPS}/{quote(application, safe='')}")
-        return Application.of(answer["app"]) if answer else None
+        return Application.of(answer["app"], self.access) if answer else None
 
     def applications(self, tag: str, patience_s: float | None = None) -> list[Application]:
         """Return the applications with a tag, in any state, the latest first.
@@ -120,7 +123,7 @@ class ResourceManager:
         path = f"{_APPS}?applicationTags={quote(tag.lower(), safe='')}"
         patience_s = self.patience_s if patience_s is None else patience_s
         found = (self._ask("GET", path, patience_s=patience_s) or {}).get("apps") or {}
-        of_tag = [Application.of(one) for one in found.get("app", ())]
+        of_tag = [Application.of(one, self.access) for one in found.get("app", ())]
         return sorted(of_tag, key=lambda one: (one.started_ms, one.id), reverse=True)
 
     def containers(self, application: str) -> list[Container]:
@@ -131,7 +134,8 @@ class ResourceManager:
         answer = self._ask("GET", f"{_APPS}/{quote(application, safe='')}/appattempts") or {}
         attempts = (answer.get("appAttempts") or {}).get("appAttempt", ())
         containers = [
-            Container.of(attempt.get("logsLink", ""), attempt.get("nodeId", "")) for attempt in attempts
+            Container.of(attempt.get("logsLink", ""), attempt.get("nodeId", ""), self.access)
+            for attempt in attempts
         ]
         return [container for container in containers if container]
 
@@ -152,7 +156,7 @@ class ResourceManager:
             for address in sorted(self.addresses, key=lambda one: one != self._active):
                 try:
                     answer = self._call(address, method, path, body)
-                except (OSError, ValueError, http.client.HTTPException) as error:
+                except (OSError, ValueError) as error:
                     reasons.append(f"{address}: {error}")
                 else:
                     self._active = address
@@ -165,19 +169,12 @@ class ResourceManager:
             time.sleep(_PAUSE_S)
 
     def _call(self, address: str, method: str, path: str, body: Mapping[str, str] | None) -> Any:
-        request = urllib.request.Request(  # noqa: S310 - the scheme is checked above
-            f"{address}{path}",
-            None if body is None else json.dumps(body).encode(),
-            {"Accept": "application/json", "Content-Type": "application/json"},
-            method=method,
-        )
-        opener = urllib.request.build_opener(NoRedirect)
-        try:
-            with opener.open(request, timeout=self.timeout_s) as answer:
-                return json.load(answer)  # a standby's is a sentence
-        except urllib.error.HTTPError as error:
-            with error:
-                text = error.read().decode(errors="replace")
-            if error.code == http.HTTPStatus.NOT_FOUND and "NotFoundException" in text:
-                return None
-            raise OSError(f"{error.code} {' '.join(text.split())[:_REASON_LENGTH]}") from error
+        answer = self.access.ask(method, f"{address}{path}", timeout_s=self.timeout_s, body=body)
+        if answer.ok and not answer.is_redirect:
+            return answer.json()  # a standby's is a sentence
+        if answer.status_code == http.HTTPStatus.NOT_FOUND and "NotFoundException" in answer.text:
+            return None
+        hint = ""
+        if answer.status_code == http.HTTPStatus.UNAUTHORIZED and not self.access.authentication:
+            hint = f"; give its {AUTHENTICATION_FIELD} in the Spark connection"
+        raise OSError(f"{answer.status_code} {' '.join(answer.text.split())[:_REASON_LENGTH]}{hint}")
