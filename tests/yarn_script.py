@@ -50,7 +50,9 @@ def script_driver(yarn, folder, script, settings=None, runner=None):
     """
     attempt, manager = AttemptFolder(str(folder)), ResourceManager([yarn.resource_manager])
     attempt.write("run_job.py", (runner or Path(folder_job.__file__).read_text()).encode())
-    place = YarnPlace(manager, ScriptLaunch(yarn, str(folder), script), settings)
+    file = Path(f"{folder}.sh")  # YARN puts a command into quotes, where its shell expands it
+    file.write_text(script)
+    place = YarnPlace(manager, ScriptLaunch(yarn, str(folder), f"exec sh {file}"), settings)
     return FolderDriver(AttemptFolder, place, Offer(attempt, f"{attempt.url}/run_job.py", b"{}"))
 
 
