@@ -1,18 +1,24 @@
-"""A load of remote drivers: applications of a real YARN, each with a lease and a table's write."""
+"""A load of remote drivers: each with a folder, a lease and a table's write."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from airflow_occ_provider.attempts.submitter import SILENCE_FACT, Handle
+from airflow_occ_provider.driver.attempt import SILENCE_S
+from airflow_occ_provider.driver.contract import Grant, digest
+from airflow_occ_provider.hooks.place_drivers import open_folder
+from airflow_occ_provider.hooks.via import StartedPlace
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from tests.bench.load import Load
 
 VARIABLE = "BENCH_REMOTE"
-LOCK_CONN_ID = "bench_lock"
+LOCK_CONN_ID, STORE_CONN_ID = "bench_lock", "bench_store"
 
 
 @dataclass(frozen=True)
@@ -21,12 +27,16 @@ class RemoteLoad:
 
     :param root: folder of the tables and of the triggers' arguments.
     :param hosts: of the ZooKeeper with the leases.
+    :param folders: URL of the drivers' folders.
+    :param store: the Airflow connection of their storage; empty for the local disk.
     :param drivers: how many.
     :param tables: DAGs that are expected beside the probe's.
     """
 
     root: str
     hosts: str
+    folders: str
+    store: Mapping[str, Any] = field(default_factory=dict)
     drivers: int = 200
     tables: int = 1
     lake_tables: int = 20
@@ -45,12 +55,36 @@ class RemoteLoad:
         """The file with the arguments of the triggers."""
         return Path(self.root) / "triggers.json"
 
+    @property
+    def conn_id(self) -> str | None:
+        """The connection of the folders' storage."""
+        return STORE_CONN_ID if self.store else None
+
     def writes(self) -> Iterator[tuple[str, str]]:
         """Yield table and instant of each driver's write."""
         lake = self.lake
         for number in range(lake.tables):
             for instant in lake.instants():
                 yield str(lake.table(number)), instant
+
+    def grant(self, number: int) -> Grant:
+        """Return the grant of a driver."""
+        return Grant(f"n{number}", digest(b""))
+
+    def driver(self, number: int) -> Handle:
+        """Return the handle of a driver."""
+        facts = {
+            "folder": f"{self.folders}/.airflow_occ/{number % self.lake_tables}/{number}/1",
+            "nonce": self.grant(number).nonce,
+            "payload": self.grant(number).payload,
+            "storage_conn_id": self.conn_id,
+            SILENCE_FACT: SILENCE_S,
+        }
+        return Handle(StartedPlace.name, f"driver {number}", facts)
+
+    def folder(self, number: int) -> AttemptFolder:
+        """Open the folder of a driver."""
+        return open_folder(str(self.driver(number).facts["folder"]), self.conn_id)
 
     def keep(self, triggers: list[dict[str, Any]]) -> None:
         """Keep the arguments of the triggers for the DAG."""
@@ -62,6 +96,7 @@ class RemoteLoad:
         return {
             VARIABLE: json.dumps(asdict(self)),
             f"AIRFLOW_CONN_{LOCK_CONN_ID.upper()}": json.dumps(given),
+            **({f"AIRFLOW_CONN_{STORE_CONN_ID.upper()}": json.dumps(self.store)} if self.store else {}),
         }
 
     @classmethod

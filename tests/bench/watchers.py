@@ -19,14 +19,11 @@ from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.watch import WriterWatch
-from airflow_occ_provider.submitters.yarn.container import Container
-from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger, parse_instants
 
 READINGS = "BENCH_READINGS"
 WAKE = "BENCH_WAKE"
-RESOURCE_MANAGER, NODE_MANAGER = "the ResourceManager", "a NodeManager"
 ONE_IN = 10  # a process cannot do it for all of them
 _NAP_S = 0.01
 _TELLS_EVERY_S = 1.0
@@ -117,21 +114,4 @@ def _count_listings() -> None:
     TableFolder.ask = counted  # type: ignore[method-assign]
 
 
-def _count_requests() -> None:
-    """Count the requests to YARN's servers."""
-    ask, follow = ResourceManager._call, Container._open
-
-    def asked(self: ResourceManager, *given: Any) -> Any:
-        count(RESOURCE_MANAGER)
-        return ask(self, *given)
-
-    def followed(self: Container, path: str) -> Any:
-        count(NODE_MANAGER)
-        return follow(self, path)
-
-    ResourceManager._call = asked  # type: ignore[method-assign]
-    Container._open = followed  # type: ignore[method-assign]
-
-
 _count_listings()
-_count_requests()
