@@ -287,12 +287,16 @@ class ExpiryContract:
         assert "delete" in other.way.calls
         queue.ensure_held(ticket)
 
-    def test_an_adoption_ends_the_claim(
+    def test_a_claim_lasts_until_the_first_renewal_after_an_adoption(
         self, queue: LossyQueue, other: LossyQueue, open_queue: OpenQueue
     ) -> None:
+        """A driver may live on the term of the process before."""
         ticket, rival = queue.request(ask("r1")), other.request(ask("r2"))
         queue.renew(ticket, 60_000)
-        open_queue().adopt(ticket)
+        adopting = open_queue()
+        adopted = adopting.adopt(ticket)
+        assert not check_until_held(other, rival, 30.0)
+        adopting.renew(adopted)
         assert not holds(other, rival)
         assert check_until_held(other, rival, 5.0)
 
