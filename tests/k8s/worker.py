@@ -17,7 +17,6 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_occ_provider.attempts import staging
 from airflow_occ_provider.attempts.site import Site, Source
-from airflow_occ_provider.driver.attempt import REQUEST_S, silence_s
 from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.submitters import folder_driver
@@ -79,7 +78,6 @@ def main(folder, name, number):
     is_stand_in = "RIG_FOLDER" in os.environ
     driver._UNSEEN_S = 60.0  # in place of ten minutes
     staging.LIFE_S = folder_driver.LIFE_S = LIFE_S
-    folder_driver.SILENCE_S = silence_s(LIFE_S, REQUEST_S)
     task = (WithoutHudi if is_stand_in else HudiWriteOperator)(
         task_id=name,
         application=str(JOB),
