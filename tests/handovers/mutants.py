@@ -31,7 +31,7 @@ class _KeepsTheClaimsTerm(OwnNodes):
 
 
 class KeepsTheClaimsTerm(mutants._Owns):
-    """An adoption leaves the long term of the claim, so that a dead process is removed late."""
+    """An adoption leaves the term of the process before, though its own is longer."""
 
     own_nodes = _KeepsTheClaimsTerm
 
