@@ -36,10 +36,7 @@ def follow(folder, ttl_s, commits_guard):
     life = Life.begin(ttl_s, granted.moment())
     # A life that is over closes the guard; this process goes on with the next command.
     kill = threading.Event().set
-    period_s = ttl_s / 9
-    driver = granted.Driver(
-        files, "n", life, report, say=say, kill=kill, tick_s=period_s, poll_s=period_s
-    )
+    driver = granted.Driver(files, "n", life, report, say=say, kill=kill)
     driver.start()
     driver.guarded(commits_guard)
     return driver, report

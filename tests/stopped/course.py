@@ -89,16 +89,17 @@ class Course:
             conf.write(SMALL_TABLES)
         (self.scratch / "spark" / "conf" / "log4j2.properties").write_text(QUIET)
         environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
-        log = (self.scratch / "driver.log").open("wb")
-        self.driver = subprocess.Popen(
-            ["spark-submit", "--master", "local[1]", str(JOB), str(self.commands)],
-            env=environment, stdout=log, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        command = ["spark-submit", "--master", "local[1]", str(JOB), str(self.commands)]
+        with (self.scratch / "driver.log").open("wb") as log:
+            self.driver = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=subprocess.STDOUT
+            )
         self.attempt = subprocess.Popen(
             [sys.executable, "-m", "tests.stopped.attempt"], cwd=ROOT,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
         )  # fmt: skip
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
         pids = self._until(lambda: self._json("pids"))
         self.pids = (pids["jvm"], pids["python"])
 
@@ -197,9 +198,14 @@ class Course:
         """End both processes."""
         (self.commands / "end").touch()
         for process in (self.attempt, self.driver):
-            os.kill(process.pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGCONT)
             process.kill()
             process.wait()
+        self._reading.join()
+        for stream in (self.attempt.stdin, self.attempt.stdout):
+            if stream:
+                stream.close()
         for pid in self.pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
