@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from airflow_occ_provider.embedded import sqlite
 from airflow_occ_provider.embedded.ports import free_ports
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.service import PORT_TAKEN, EmbeddedService
@@ -20,8 +21,7 @@ from airflow_occ_provider.embedded.service import PORT_TAKEN, EmbeddedService
 _CALL_TIMEOUT_S = 30.0
 _BUSY_PAUSE_S = 1.0
 _TRIES = 10
-# A write that waits longer for SQLite's lock ends the scheduler, the triggerer, or the DAG processor.
-_DATABASE_TIMEOUT_S = 300
+_CONNECT_ARGS = [f"AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS{mode}" for mode in ("", "_ASYNC")]
 _COMPONENTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 
 
@@ -69,7 +69,8 @@ class EmbeddedAirflow(EmbeddedService):
             **self._environment,
             "AIRFLOW_HOME": str(self.folder),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.database}?timeout={_DATABASE_TIMEOUT_S}",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.database}",
+            **dict.fromkeys(_CONNECT_ARGS, f"{sqlite.__name__}.CONNECT_ARGS"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
