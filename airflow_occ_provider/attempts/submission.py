@@ -74,7 +74,6 @@ class Submission:
         and the file's path.
     :param environment: variables to set on the process that starts the driver.
     :param files: paths and URLs of files that go to the driver's folder.
-    :param report: URL of the driver's report, if it writes one.
     :param folder: path of a folder of this host for what only the submitter, and a driver of this host,
         may read; the facts of such a driver go there.
     :param content: files by name that the submitter itself brings to the driver.
@@ -85,7 +84,6 @@ class Submission:
     arguments: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()
-    report: str = ""
     folder: str = ""
     content: Mapping[str, bytes] = field(default_factory=dict)
     lease_ttl_s: float | None = None

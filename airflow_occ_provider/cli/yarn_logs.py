@@ -80,8 +80,8 @@ class _Printed:
             yield DriverLine(self._attempt, line)
 
     def _begin(self, title: str) -> None:
-        found = _CONTAINER.match(title)
-        container = found[1] if found else ""
+        name = _CONTAINER.match(title)
+        container = name[1] if name else ""
         self._containers.append(container)
         driver = _DRIVER.fullmatch(container)
         self._attempt = int(driver["attempt"]) if driver else None
@@ -94,12 +94,12 @@ class _Printed:
             yield self._title
 
 
-def _refuse_without_driver(found: Iterable[str]) -> None:
+def _refuse_without_driver(containers: Iterable[str]) -> None:
     """Refuse logs of containers without an application master, or of several applications.
 
     :raises SavedLogError: then.
     """
-    ids = sorted({*found})
+    ids = sorted({*containers})
     drivers = [driver for name in ids if (driver := _DRIVER.fullmatch(name))]
     if not drivers:
         raise SavedLogError(

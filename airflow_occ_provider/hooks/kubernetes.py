@@ -16,13 +16,11 @@ from airflow_occ_provider.attempts.submission import write_privately
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.errors import ConfigurationError, install_extra
 from airflow_occ_provider.hooks.launch import Launch, PlannedJob
-from airflow_occ_provider.hooks.place_drivers import PlaceDrivers, follower_at
+from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
 from airflow_occ_provider.storage.attempt_folder import identity_of
-from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.kubernetes.api import PodApi
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from airflow_occ_provider.submitters.kubernetes.submission_conf import NAMESPACE
-from airflow_occ_provider.submitters.spark_submit import Flag
 
 _MASTER = "k8s://"
 _CONNECTION = "kubernetes_conn_id"
@@ -117,11 +115,10 @@ def kubernetes_drivers(task: Any, spark: Any) -> PlaceDrivers | None:
     return PlaceDrivers(cluster.place, task.table, task.storage_conn_id, cluster.refuse)
 
 
-def kubernetes_follower(handle: Handle, killed: Flag) -> FolderDriver:
-    """Return a submitter that follows a pod of another process."""
+def pod_place(handle: Handle) -> KubernetesPlace:
+    """Return where a driver of another process runs."""
     facts = handle.facts
-    cluster = PodCluster(facts["conn_id"] or None, facts["namespace"])
-    return follower_at(cluster.place(None), handle, killed)
+    return PodCluster(facts["conn_id"] or None, facts["namespace"]).place(None)
 
 
 def of_pod(application: str) -> str:

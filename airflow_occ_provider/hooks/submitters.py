@@ -6,19 +6,19 @@ from collections.abc import Callable
 
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.kubernetes import kubernetes_follower
+from airflow_occ_provider.hooks.kubernetes import pod_place
 from airflow_occ_provider.hooks.place_drivers import follower_at
 from airflow_occ_provider.hooks.via import StartedPlace
-from airflow_occ_provider.hooks.yarn import place_of
+from airflow_occ_provider.hooks.yarn import yarn_place
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
+from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.submitters.spark_submit import Flag, SparkSubmit
 from airflow_occ_provider.submitters.yarn.place import YarnPlace
 
-_FOLLOWERS: dict[str, Callable[[Handle, Flag], Submitter]] = {
-    SparkSubmit.name: lambda _, __: SparkSubmit(),
-    KubernetesPlace.name: kubernetes_follower,
-    YarnPlace.name: lambda handle, killed: follower_at(place_of(handle), handle, killed),
-    StartedPlace.name: lambda handle, killed: follower_at(StartedPlace(), handle, killed),
+_PLACES: dict[str, Callable[[Handle], Place]] = {
+    KubernetesPlace.name: pod_place,
+    YarnPlace.name: yarn_place,
+    StartedPlace.name: lambda _: StartedPlace(),
 }
 
 
@@ -29,9 +29,11 @@ def follower(handle: Handle, killed: Flag | None = None) -> Submitter:
     :param killed: set when the task is asked to stop.
     :raises ConfigurationError: if this release has no such submitter.
     """
-    make = _FOLLOWERS.get(handle.submitter)
-    if make:
-        return make(handle, killed or Flag())
+    if handle.submitter == SparkSubmit.name:
+        return SparkSubmit()
+    place_of = _PLACES.get(handle.submitter)
+    if place_of:
+        return follower_at(place_of(handle), handle, killed or Flag())
     raise ConfigurationError(
         "submitter",
         f"{handle} was started by {handle.submitter!r}, which this release does not know",

@@ -28,7 +28,7 @@ def yarn_drivers(task: Any) -> PlaceDrivers:
     return PlaceDrivers(place, task.table, task.storage_conn_id, refuse)
 
 
-def place_of(handle: Handle) -> YarnPlace:
+def yarn_place(handle: Handle) -> YarnPlace:
     """Return where a driver of another process runs.
 
     The task may have moved to another cluster since.

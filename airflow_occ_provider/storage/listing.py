@@ -100,8 +100,8 @@ def list_files(file_system: Any, path: str) -> dict[str, StoredFile]:
         entries = list_folder(file_system, path).entries
         return {name: _stored(entry) for name, entry in entries.items()}
     files = {}
-    with os.scandir(path) as found:
-        for file in found:
+    with os.scandir(path) as entries_of_disk:
+        for file in entries_of_disk:
             with suppress(FileNotFoundError):  # removed meanwhile
                 status = file.stat()
                 version = status.st_ino, status.st_mtime_ns, status.st_size

@@ -65,7 +65,6 @@ from airflow_occ_provider.errors import (
 from airflow_occ_provider.submitters.patience import Patience
 from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.submitters.spark_submit import Flag
-from airflow_occ_provider.submitters.twin import twin_error
 
 _KILLED, _TERMINATED = -9, -15
 _GATE_S = 0.3
@@ -274,7 +273,12 @@ class FolderDriver:
             try:
                 view = self._view(offer.folder, handle)
                 if view.is_granted and not handle:
-                    raise twin_error(Handle(self.name, f"a driver in {offer.folder.url}"), "revoke it")
+                    raise NotSubmittedError(
+                        f"a driver in {offer.folder.url} of this task run is alive, so no other was "
+                        "started beside it: another process of the task has started it meanwhile",
+                        remedy="no action if the task is retried: the next try finds its commit, or "
+                        "ends it; else revoke it and clear the task",
+                    )
                 step = next_grant_step(view, payload)
                 if isinstance(step, MayRun) and handle:
                     return handle
@@ -590,18 +594,10 @@ class _Call:
     error: Exception | None = None
     begun_s: float = field(default_factory=time.monotonic)
     returned_s: float | None = None
-    _thread: threading.Thread = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._thread = threading.Thread(target=self._run, daemon=True, name="start-driver")
 
     def begin(self) -> None:
         """Begin the call."""
-        self._thread.start()
-
-    def join(self, limit_s: float) -> None:
-        """Wait for its end, for a limited time."""
-        self._thread.join(limit_s)
+        threading.Thread(target=self._run, daemon=True, name="start-driver").start()
 
     def _run(self) -> None:
         try:

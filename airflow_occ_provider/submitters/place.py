@@ -30,12 +30,6 @@ class Place(ABC):
     period_s: float = 15.0
     request_s: float = REQUEST_S
 
-    def refuse(self) -> None:  # noqa: B027 - most places accept all arguments
-        """Refuse arguments with which it would start none.
-
-        :raises ConfigurationError: with the first of them.
-        """
-
     @abstractmethod
     def start(self, runner: str, arguments: Sequence[str]) -> None:
         """Have a driver started that runs a file with some arguments.

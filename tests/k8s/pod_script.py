@@ -52,9 +52,9 @@ class Launched:
     def command_with(self, conf):
         assert conf["spark.kubernetes.submission.waitAppCompletion"] == "false"
         variables = {"CONTAINER": self._container, "SHARED": self._shared}
-        given = [f"{name}={json.dumps(value)}" for name, value in variables.items()]
+        settings = [f"{name}={json.dumps(value)}" for name, value in variables.items()]
         words = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
-        return ["env", *given, sys.executable, "-S", make_pod.__file__, *words]
+        return ["env", *settings, sys.executable, "-S", make_pod.__file__, *words]
 
 
 def script_pod(script, key, container=None):

@@ -45,13 +45,13 @@ class Elsewhere(ClusterPlace):
     def __init__(self, script, start_limit=NO_LIMIT):
         self.launched = Launched(script, start_limit)
         super().__init__(self.launched)
-        self.why, self.ended, self.asked = "", [], 0
+        self.why, self.ended, self.questions = "", [], 0
 
     def conf(self, folder):
         return {"folder": folder}
 
     def failure(self, folder):
-        self.asked += 1
+        self.questions += 1
         if isinstance(self.why, Exception):
             raise self.why
         return self.why
@@ -116,7 +116,7 @@ def test_a_cluster_that_does_not_answer_leaves_it_to_the_folder(folder):
     place.why = SubmitterUnreachableError("no answer", remedy="wait")
 
     def late():
-        until(lambda: place.asked > 2, "the cluster is asked")
+        until(lambda: place.questions > 2, "the cluster is asked")
         driver.start()
 
     threading.Thread(target=late, daemon=True).start()

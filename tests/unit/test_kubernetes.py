@@ -240,13 +240,13 @@ class RecordedCluster:
     configuration = Configuration()
 
     def __init__(self, name):
-        self.events, self.asked = events(name), []
+        self.events, self.calls = events(name), []
         self.at, self.broken, self.broken_log = 0, None, None
 
     def call_api(self, path, verb, *, query_params, body, header_params, _request_timeout, **_):
         assert max(_request_timeout) <= 15
         parts, query = path.removeprefix("/api/v1/namespaces/spark/").split("/"), dict(query_params)
-        self.asked.append((verb, "/".join(parts), body))
+        self.calls.append((verb, "/".join(parts), body))
         if self.broken:
             raise self.broken
         return getattr(self, f"{verb.lower()}_{parts[0]}")(parts[1:], query)
@@ -281,7 +281,7 @@ class RecordedCluster:
 
     def changes(self):
         """What was sent, but for questions."""
-        return [(verb, path, body) for verb, path, body in self.asked if verb != "GET"]
+        return [(verb, path, body) for verb, path, body in self.calls if verb != "GET"]
 
 
 def version(event):
@@ -336,9 +336,9 @@ def test_a_pod_that_is_gone_has_ended_if_its_last_state_proves_it(name):
         assert state == Ended(-9)
     else:
         assert isinstance(state, Unseen)
-        questions = len(server.asked)
+        questions = len(server.calls)
         assert isinstance(place.state(handle), Unseen)
-        assert len(server.asked) == questions + 1  # the watch for it lasts for seconds: once is enough
+        assert len(server.calls) == questions + 1  # the watch for it lasts for seconds: once is enough
 
 
 def test_a_pod_that_is_gone_and_was_never_seen_proves_nothing():

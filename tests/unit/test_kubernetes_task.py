@@ -236,10 +236,10 @@ def test_a_handle_is_enough_to_follow_a_pod(connect):
 def test_pods_are_removed_with_their_folders_unless_the_cluster_is_away(
     connect, job, table, monkeypatch, caplog
 ):
-    asked = []
+    calls = []
 
     def refused(_, path, verb, **given):
-        asked.append((verb, path, given["query_params"]))
+        calls.append((verb, path, given["query_params"]))
         raise ConnectionRefusedError
 
     monkeypatch.setattr("kubernetes.client.ApiClient.call_api", refused)
@@ -250,5 +250,5 @@ def test_pods_are_removed_with_their_folders_unless_the_cluster_is_away(
     run.forget("k")
     assert not folder.exists()
     selector = "airflow-occ-identity=k,spark-role=driver"
-    assert asked == [("GET", "/api/v1/namespaces/default/pods", [("labelSelector", selector)])]
+    assert calls == [("GET", "/api/v1/namespaces/default/pods", [("labelSelector", selector)])]
     assert "The pods of the task run stay" in caplog.text

@@ -33,7 +33,7 @@ PUBLIC = {
     "hooks.hudi_table": {"HudiTableHook", "open_table", "storage_of"},
     "hooks.drivers": {"LocalDrivers", "TaskDrivers", "drivers_of"},
     "hooks.kubernetes": {
-        *("PodCluster", "api_client", "kubernetes_drivers", "kubernetes_follower", "of_pod"),
+        *("PodCluster", "api_client", "kubernetes_drivers", "pod_place", "of_pod"),
     },
     "hooks.launch": {"Launch", "PlannedJob"},
     "hooks.lock": {"lock_hook", "lock_hook_if_any"},

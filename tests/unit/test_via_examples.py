@@ -83,8 +83,8 @@ def test_the_task_sets_what_the_table_says(made, name):
     operator = made(name)
     settings = dict(re.findall(r"`(\w+)=(\w+)`", ROWS[name][0]))
     for setting, value in settings.items():
-        kept = vars(operator)
-        assert str(kept.get(setting, kept.get(f"_{setting}"))) == value
+        attributes = vars(operator)
+        assert str(attributes.get(setting, attributes.get(f"_{setting}"))) == value
     assert getattr(operator, "deferrable", False) is False
     if "`client_request_token`" in ROWS[name][0]:
         assert len(operator.client_request_token) == 24

@@ -42,20 +42,20 @@ def application(state="RUNNING", container=None, **more):
 class Manager(ResourceManager):
     """Knows one application, and the containers of its earlier attempts."""
 
-    def __init__(self, known, *earlier):
+    def __init__(self, shown, *earlier):
         super().__init__([ADDRESS])
-        self.known, self.earlier, self.killed = known, earlier, []
+        self.shown, self.earlier, self.killed = shown, earlier, []
 
     def application(self, name):
-        if isinstance(self.known, Exception):
-            raise self.known
-        return self.known if self.known and self.known.id == name else None
+        if isinstance(self.shown, Exception):
+            raise self.shown
+        return self.shown if self.shown and self.shown.id == name else None
 
     def applications(self, tag, patience_s=None):
         assert patience_s == 0, "a signal handler has no time"
-        if isinstance(self.known, Exception):
-            raise self.known
-        return [self.known] if self.known and tag in self.known.tags else []
+        if isinstance(self.shown, Exception):
+            raise self.shown
+        return [self.shown] if self.shown and tag in self.shown.tags else []
 
     def containers(self, name):
         assert name == NAME
@@ -70,8 +70,8 @@ def handle_of(hello=HELLO, folder=FOLDER):
     return Handle("yarn", name, {**facts, "folder": folder})
 
 
-def state(known, *earlier, handle=None):
-    return YarnPlace(Manager(known, *earlier)).state(handle or handle_of())
+def state(shown, *earlier, handle=None):
+    return YarnPlace(Manager(shown, *earlier)).state(handle or handle_of())
 
 
 def test_a_driver_is_named_by_its_application():
@@ -93,7 +93,7 @@ def test_a_hello_may_name_anything(text):
 
 
 @pytest.mark.parametrize(
-    ("known", "expected"),
+    ("shown", "expected"),
     [
         (application("RUNNING", Container(None)), Running()),
         (application("KILLED", Container(True)), Running()),
@@ -104,12 +104,12 @@ def test_a_hello_may_name_anything(text):
         ),
     ],
 )
-def test_a_final_state_is_an_end_only_with_a_proof(known, expected):
-    assert state(known) == expected
+def test_a_final_state_is_an_end_only_with_a_proof(shown, expected):
+    assert state(shown) == expected
 
 
 @pytest.mark.parametrize(
-    ("known", "reason"),
+    ("shown", "reason"),
     [
         (application("FAILED", Container(None)), "node:1 does not prove"),
         (application("FAILED"), "does not name the driver's container"),
@@ -118,8 +118,8 @@ def test_a_final_state_is_an_end_only_with_a_proof(known, expected):
         (application("KILLED", Container(False), tags=frozenset(("airflow_occ",))), "does not know"),
     ],
 )
-def test_without_a_proof_it_is_unseen(known, reason):
-    unseen = state(known)
+def test_without_a_proof_it_is_unseen(shown, reason):
+    unseen = state(shown)
     assert isinstance(unseen, Unseen)
     assert reason in unseen.reason
 
@@ -131,8 +131,8 @@ def test_without_a_proof_it_is_unseen(known, reason):
 def test_the_end_of_a_second_attempt_is_not_that_of_the_driver(of_application, proof, expected):
     """YARN makes it once the node of the first is lost, where the driver may run on."""
     latest = None if of_application == "ACCEPTED" else Container(False, SECOND)
-    known = application(of_application, latest, diagnostics="exited with status 78")
-    answer = state(known, Container(False, SECOND), Container(proof))
+    shown = application(of_application, latest, diagnostics="exited with status 78")
+    answer = state(shown, Container(False, SECOND), Container(proof))
     assert type(answer) is type(expected)
     assert isinstance(answer, Unseen) or answer == expected
 
@@ -155,8 +155,8 @@ def test_only_what_an_attempt_has_submitted_is_killed():
 
 
 def test_before_a_hello_yarn_says_why_no_driver_comes():
-    def failure(known):
-        return YarnPlace(Manager(known)).failure(FOLDER)
+    def failure(shown):
+        return YarnPlace(Manager(shown)).failure(FOLDER)
 
     assert failure(application("ACCEPTED")) == ""
     told = failure(application("FAILED", Container(False), diagnostics="no such queue"))
@@ -167,9 +167,9 @@ def test_before_a_hello_yarn_says_why_no_driver_comes():
 
 
 def test_of_a_driver_that_failed_the_task_shows_where_its_log_is_and_its_end():
-    known = application("FAILED", Container(False, SECOND), tracking_url="http://rm:8088/app")
+    shown = application("FAILED", Container(False, SECOND), tracking_url="http://rm:8088/app")
     where = f"YARN has the driver's log: yarn logs -applicationId {NAME}, and http://rm:8088/app\n"
-    lines = YarnPlace(Manager(known, Container(False))).last_lines(handle_of())
+    lines = YarnPlace(Manager(shown, Container(False))).last_lines(handle_of())
     assert lines == [where, f"the end of {FIRST}\n"]
     assert YarnPlace(Manager(AWAY)).last_lines(handle_of()) == []
     assert YarnPlace(Manager(None)).last_lines(handle_of()) == []

@@ -122,9 +122,9 @@ class ResourceManager:
         """
         path = f"{_APPS}?applicationTags={quote(tag.lower(), safe='')}"
         patience_s = self.patience_s if patience_s is None else patience_s
-        found = (self._ask("GET", path, patience_s=patience_s) or {}).get("apps") or {}
-        of_tag = [Application.of(one, self.access) for one in found.get("app", ())]
-        return sorted(of_tag, key=lambda one: (one.started_ms, one.id), reverse=True)
+        answer = (self._ask("GET", path, patience_s=patience_s) or {}).get("apps") or {}
+        applications = [Application.of(fields, self.access) for fields in answer.get("app", ())]
+        return sorted(applications, key=lambda app: (app.started_ms, app.id), reverse=True)
 
     def containers(self, application: str) -> list[Container]:
         """Return the drivers' containers of all attempts of an application.
