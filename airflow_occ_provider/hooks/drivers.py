@@ -14,7 +14,8 @@ from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.kubernetes import kubernetes_drivers
 from airflow_occ_provider.hooks.launch import Launch, PlannedJob
 from airflow_occ_provider.hooks.yarn import yarn_drivers
-from airflow_occ_provider.submitters.spark_submit import Flag, SparkSubmit
+from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 
 _SERVICES = {"livy://": "LivyOperator", "aws://": "EmrServerlessStartJobOperator"}
 """The operators that submit to services, by how Spark's hook names a connection of them."""

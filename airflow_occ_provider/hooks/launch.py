@@ -13,7 +13,7 @@ from airflow_occ_provider.attempts.start_limit import NO_LIMIT, StartLimit
 from airflow_occ_provider.attempts.submission import SparkJob, Submission, write_privately
 from airflow_occ_provider.hudi.format.properties import format_properties
 from airflow_occ_provider.hudi.writer.secrets import secret_settings
-from airflow_occ_provider.submitters.spark_submit import Flag
+from airflow_occ_provider.submitters.flag import Flag
 
 
 @dataclass(frozen=True, slots=True)

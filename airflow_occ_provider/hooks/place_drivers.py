@@ -22,9 +22,9 @@ from airflow_occ_provider.driver.contract import PAYLOAD
 from airflow_occ_provider.hooks.hudi_table import storage_of
 from airflow_occ_provider.hooks.launch import Launch, PlannedJob
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
+from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
 from airflow_occ_provider.submitters.place import Place
-from airflow_occ_provider.submitters.spark_submit import Flag
 
 _STORAGE = "storage_conn_id"
 

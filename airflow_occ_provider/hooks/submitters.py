@@ -10,9 +10,10 @@ from airflow_occ_provider.hooks.kubernetes import pod_place
 from airflow_occ_provider.hooks.place_drivers import follower_at
 from airflow_occ_provider.hooks.via import StartedPlace
 from airflow_occ_provider.hooks.yarn import yarn_place
+from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from airflow_occ_provider.submitters.place import Place
-from airflow_occ_provider.submitters.spark_submit import Flag, SparkSubmit
+from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from airflow_occ_provider.submitters.yarn.place import YarnPlace
 
 _PLACES: dict[str, Callable[[Handle], Place]] = {

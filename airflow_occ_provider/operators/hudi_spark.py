@@ -53,7 +53,7 @@ from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.operators.waits import defer, log_admission
 from airflow_occ_provider.storage.address import is_one_table
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.submitters.spark_submit import Flag
+from airflow_occ_provider.submitters.flag import Flag
 
 if TYPE_CHECKING:
     import jinja2

@@ -24,7 +24,7 @@ from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
 from airflow_occ_provider.hooks.spark import add_lineage, attempt_hook, environment, spark_hook
 from airflow_occ_provider.hooks.submitters import follower
 from airflow_occ_provider.hooks.task_run import show_fields
-from airflow_occ_provider.submitters.spark_submit import Flag
+from airflow_occ_provider.submitters.flag import Flag
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook

@@ -13,10 +13,10 @@ from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import NotSubmittedError, SubmitterUnreachableError
+from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launcher
 from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.submitters.signal_call import call_apart
-from airflow_occ_provider.submitters.spark_submit import Flag
 
 _LOOK_S = 0.2
 _PERIODS_S = (3.0, 15.0)

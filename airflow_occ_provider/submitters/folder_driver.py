@@ -62,9 +62,9 @@ from airflow_occ_provider.errors import (
     SubmitterUnreachableError,
     TableUnreadableError,
 )
+from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.patience import Patience
 from airflow_occ_provider.submitters.place import Place
-from airflow_occ_provider.submitters.spark_submit import Flag
 
 _KILLED, _TERMINATED = -9, -15
 _GATE_S = 0.3

@@ -15,8 +15,8 @@ from typing import Any
 
 from airflow_occ_provider.attempts.start_limit import late_start
 from airflow_occ_provider.submitters import gate
+from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.processes import end_session
-from airflow_occ_provider.submitters.spark_submit import Flag
 
 _LOOK_S = 0.2
 _LISTEN_S = 5.0

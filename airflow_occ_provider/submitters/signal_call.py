@@ -6,7 +6,7 @@ import _thread
 import time
 from collections.abc import Callable
 
-from airflow_occ_provider.submitters.spark_submit import Flag
+from airflow_occ_provider.submitters.flag import Flag
 
 _LOOK_S = 0.02
 

@@ -25,6 +25,7 @@ from airflow_occ_provider.attempts.private_facts import PrivateFacts
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
 from airflow_occ_provider.submitters import gate
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.processes import (
     end_session,
     end_survivors,
@@ -39,24 +40,6 @@ _LINES_AHEAD = 10_000
 _LONGEST_LINE = 1 << 20  # characters; a longer one is read in parts
 _PART = 1 << 16  # bytes
 _SPARK_MAIN = "org.apache.spark.deploy.SparkSubmit"
-
-
-class Flag:
-    """A request that a signal handler may make: unlike an event, it takes no lock.
-
-    An operator that holds one can be copied and pickled.
-    """
-
-    def __init__(self) -> None:
-        self._is_set = False
-
-    def set(self) -> None:
-        """Make the request."""
-        self._is_set = True
-
-    def is_set(self) -> bool:
-        """Whether the request was made."""
-        return self._is_set
 
 
 @dataclass

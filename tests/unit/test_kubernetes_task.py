@@ -20,9 +20,9 @@ from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
 from airflow_occ_provider.hooks.submitters import follower, service_of
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.spark_run import SparkRun
+from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from airflow_occ_provider.submitters.kubernetes.submission_conf import pod_name
-from airflow_occ_provider.submitters.spark_submit import Flag
 from airflow_occ_provider.submitters.yarn.place import YarnPlace
 from tests.unit.test_record import Store, Task
 

@@ -13,7 +13,7 @@ from airflow_occ_provider.hooks.launch import Launch
 from airflow_occ_provider.hooks.spark import attempt_hook, spark_hook
 from airflow_occ_provider.hudi.format.properties import parse_table_properties
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from airflow_occ_provider.submitters.spark_submit import Flag
+from airflow_occ_provider.submitters.flag import Flag
 
 SECRET = "a/b+c=d:#e"
 SITE = {"spark.eventLog.enabled": "true", "spark.executor.memory": "2g", "spark.ssl.keyPassword": "x1y2"}

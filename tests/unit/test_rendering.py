@@ -33,7 +33,7 @@ from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
 from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
-from airflow_occ_provider.submitters.spark_submit import Flag
+from airflow_occ_provider.submitters.flag import Flag
 from tests.unit.test_record import Store
 
 JDBC = "hoodie.datasource.hive_sync.jdbcurl"

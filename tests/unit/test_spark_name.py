@@ -9,7 +9,7 @@ from airflow.sdk import DAG
 from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.spark_run import SparkRun
-from airflow_occ_provider.submitters.spark_submit import Flag
+from airflow_occ_provider.submitters.flag import Flag
 
 SUBMISSION = Submission("runner.py", ("payload.json",), {})
 OURS = "two_writers.write_b.manual__1"

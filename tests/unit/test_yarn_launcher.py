@@ -9,14 +9,14 @@ import sys
 import psutil
 
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
+from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launcher
 from airflow_occ_provider.submitters.processes import marked
-from airflow_occ_provider.submitters.spark_submit import Flag
 from tests.observed import until
 
 TASK = """
 import os, sys
-from airflow_occ_provider.submitters.spark_submit import Flag
+from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launcher
 Launcher().run(["sleep", "600"], os.environ, sys.argv[1], Flag())
 """
