@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
 import sys
 import threading
 import time
@@ -48,6 +49,7 @@ STEP_S = 0.2  # how late a deadline or a tick may be noticed
 DRAIN_STEP_S = 0.02
 # Without a guard `end` proves nothing, and each second in which it is written is one for a commit.
 UNGUARDED_REPORT_S = 5.0
+ASKED_TO_STOP = "it was asked to stop by SIGTERM"
 EXIT_ENDED = 137  # of a driver that ended itself by SIGKILL
 MOST_OF_A_REASON = 500
 
@@ -209,7 +211,31 @@ class Driver:
         """Have a guard on the thread that commits."""
         self._state = GuardState()
         self._guard = guard
+        threading.Thread(target=self._heed_jvm, daemon=True, name="signal").start()
         self._extend()
+
+    def heed_signal(self) -> None:
+        """End this driver on SIGTERM, as YARN, Kubernetes and people send it.
+
+        Python calls a handler in the main thread, also while that waits for Java. The JVM gets a signal
+        of its own, or it alone: a guard takes that.
+        """
+        process = os.getpid()
+
+        def end(number: int, _frame: object) -> None:
+            if os.getpid() != process:  # a fork of it, such as a worker of the job
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+                return
+            threading.Thread(target=self.end, args=(ASKED_TO_STOP,), daemon=True).start()
+
+        with contextlib.suppress(ValueError):  # the main thread of Python alone can do so
+            signal.signal(signal.SIGTERM, end)
+
+    def _heed_jvm(self) -> None:
+        with contextlib.suppress(Exception):  # of Java: the JVM is gone, or its signals are not for us
+            self._guard.wait_for_signal()
+            self.end(ASKED_TO_STOP)
 
     def finish(self, *, has_run: bool = True) -> dict[str, object]:
         """Return what ``end`` says of the commits, once the job is over.

@@ -225,6 +225,35 @@ public class GuardedLog extends AbstractFilter {
 }
 """
 
+SIGNAL = r"""
+package PACKAGE;
+
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import sun.misc.Signal;
+import sun.misc.SignalHandler;
+
+/** Takes SIGTERM before the hooks of a JVM that ends do: beside them a commit would go on. */
+public class StopSignal implements SignalHandler {
+  private final CountDownLatch asked = new CountDownLatch(1);
+  private final SignalHandler before = Signal.handle(new Signal("TERM"), this);
+
+  public void waitForIt() throws InterruptedException { asked.await(); }
+
+  /** Leaves the end to the driver; if that does not kill this JVM in time, to the handler before. */
+  public void handle(Signal signal) {
+    asked.countDown();
+    try {
+      TimeUnit.SECONDS.sleep(LIMIT_S);
+    } catch (InterruptedException interrupt) {
+      Thread.currentThread().interrupt();
+    }
+    before.handle(signal);
+  }
+}
+"""
+
+_SIGNAL_S = 60  # longer than a driver takes to drain a commit and to report its end
 _LONGEST_S = 1e9  # Py4J has no infinity
 _IMPOSSIBLE_TABLE = ".airflow_occ_no_table"
 
@@ -291,6 +320,11 @@ class Guard:
         is_closed = self._java.isClosed()
         passing = self._java.passing().split()  # read before those that are over: none is missed
         return is_closed, next(iter(passing), None), tuple(self._java.committed().split())
+
+    def wait_for_signal(self) -> None:
+        """Wait until the JVM is asked to stop by SIGTERM, which from now on does not end it at once."""
+        source = SIGNAL.replace("LIMIT_S", str(_SIGNAL_S))
+        self._compiled(source, "StopSignal").newInstance().waitForIt()
 
     def prove(self) -> str | None:
         """Return why this driver's commits would not be refused, or None.

@@ -158,6 +158,7 @@ def run_granted(jvm, files, nonce, admission):
     COPIES.append(facts)
     GRANTED.append(driver)
     driver.start()
+    driver.heed_signal()
     with reporting():
         try:
             is_protected = protected(jvm, payload)

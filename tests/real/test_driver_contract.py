@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -32,7 +33,8 @@ from airflow_occ_provider.driver.shipped import runner_source
 from airflow_occ_provider.embedded.spark import spark_environment
 from airflow_occ_provider.hooks.via import StartedPlace
 from airflow_occ_provider.hudi.writer.options import RULES, SPARK_SETTINGS, job_rules
-from airflow_occ_provider.in_driver import session_rules
+from airflow_occ_provider.in_driver import guard, session_rules
+from airflow_occ_provider.in_driver.granted import ASKED_TO_STOP
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from tests.faulty_proxy import FaultyProxy
@@ -259,6 +261,24 @@ def test_a_driver_whose_life_is_no_longer_extended_ends_itself(attempt, environm
     assert driver.returncode == -signal.SIGKILL, printed
     (end,) = made.facts("end")
     assert end["why"] == "its lease was not extended in time"
+
+
+@pytest.mark.parametrize("asked", [("jvm",), ("python",), ("python", "jvm")])
+def test_a_driver_that_is_asked_to_stop_proves_its_end(attempt, environment, tmp_path, asked):
+    """As by YARN, which signals both, by Kubernetes, which signals the JVM, and by people."""
+    guarded = {"program": Path(guard.__file__).read_text(), "tables": [str(tmp_path / "t")]}
+    made = attempt(SLEEPS_IN_JAVA, guard=guarded)
+    driver = made.start(environment, f"file:{tmp_path}/folder")
+    wait_for(made.hellos, driver)
+    made.grant()
+    wait_for((tmp_path / "begun").exists, driver)
+    processes = {"jvm": driver.pid, "python": int(made.hellos()[0].details["pid"])}
+    for process in asked:
+        os.kill(processes[process], signal.SIGTERM)
+    printed, _ = driver.communicate(timeout=PATIENCE_S)
+    assert driver.returncode == -signal.SIGKILL, printed
+    (end,) = made.facts("end")
+    assert (end["why"], end["is_certain"]) == (ASKED_TO_STOP, True)
 
 
 @pytest.fixture

@@ -233,6 +233,10 @@ class Guard:
     def __init__(self, passing=None, closes=True):
         self.is_closed, self.passing, self.closes = False, passing, closes
         self.committed = ("T1",)
+        self.asked = threading.Event()
+
+    def wait_for_signal(self):
+        assert self.asked.wait(PATIENCE_S)
 
     def close(self):
         if not self.closes:
@@ -359,6 +363,47 @@ def test_a_driver_that_is_being_ended_has_no_other_end(storage, running):
     guard.passing = None
     assert process.killed.wait(PATIENCE_S)
     assert [end["exit_code"] for end in process.facts("end")] == [granted.EXIT_ENDED]
+
+
+def test_a_signal_that_the_jvm_alone_gets_ends_its_driver(running):
+    guard = Guard()
+    process = running(guard)
+    guard.asked.set()
+    assert process.killed.wait(PATIENCE_S)
+    (end,) = process.facts("end")
+    assert (end["why"], end["is_certain"]) == (granted.ASKED_TO_STOP, True)
+
+
+TAKES_SIGNALS = """
+import os, signal, threading
+from airflow_occ_provider.driver.contract import Life
+from airflow_occ_provider.in_driver import granted
+
+class Report:
+    def close(self, limit_s):
+        return True
+
+driver = granted.Driver(
+    None, "n", Life.begin(None, granted.moment()), Report(),
+    say=lambda fact, **details: print(fact, details["why"], flush=True),
+    kill=lambda: os._exit(granted.EXIT_ENDED),
+)
+driver.heed_signal()
+child = os.fork()
+if not child:
+    os.kill(os.getpid(), signal.SIGTERM)
+    os._exit(0)
+print("fork", os.WTERMSIG(os.waitpid(child, 0)[1]), flush=True)
+os.kill(os.getpid(), signal.SIGTERM)
+threading.Event().wait(60)
+"""
+
+
+def test_sigterm_ends_a_driver_and_a_fork_of_it_as_usual():
+    command = [sys.executable, "-c", TAKES_SIGNALS]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=PATIENCE_S)
+    assert done.returncode == granted.EXIT_ENDED
+    assert done.stdout.splitlines() == ["fork 15", f"end {granted.ASKED_TO_STOP}"]
 
 
 JOB_WITH_THREADS = """
