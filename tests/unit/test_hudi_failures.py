@@ -334,6 +334,20 @@ CASES = {
         Outcome.MISCONFIGURATION,
         "does not match the schema",
     ),
+    "a heartbeat that goes while a clean reads it": (
+        failed(
+            f"File file:/lake/t/.hoodie/.heartbeat/{RIVAL} does not exist",
+            "java.io.FileNotFoundException",
+            wrapped_in=[
+                cause(
+                    f"{HUDI}.HoodieException",
+                    f"Failed to check heartbeat for instant [==>{RIVAL}__commit__INFLIGHT]",
+                )
+            ],
+        ),
+        Outcome.COMMIT_CONFLICT,
+        f"writer {RIVAL} ended",
+    ),
     "a lock's missing jar": (
         failed("com/amazonaws/LockNotGrantedException", "java.lang.NoClassDefFoundError", [LOCK_FRAME]),
         Outcome.MISCONFIGURATION,

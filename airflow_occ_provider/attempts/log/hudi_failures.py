@@ -250,6 +250,13 @@ _TIMELINE = (
         "Run the job again: another process archived {rival} or rolled it back while this one read it.",
         context=r"Could not read commit details|getAllFileGroupsInPendingClustering|getInstantDetails",
     ),
+    # Hudi asks whether the file exists, then for its time; the rival removes it as it ends.
+    _row(
+        Outcome.COMMIT_CONFLICT,
+        rf"\S*(?:FileNotFound|NoSuchFile)Exception: .*/\.heartbeat/(?P<rival>{_TIME})\b",
+        "Run the job again: writer {rival} ended while Hudi read its heartbeat, most often to clean. "
+        "Give all writers hoodie.clean.automatic=false, and let one task clean the table.",
+    ),
     _row(
         Outcome.ROLLED_BACK,
         rf"\S+: .*/(?P<instant>{_TIME})(?:\.\w+)?\.(?:inflight|requested) does not exist",
