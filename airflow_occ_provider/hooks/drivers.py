@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.submission import SparkJob, Submission, prepared
 from airflow_occ_provider.attempts.submitter import Submitter
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.kubernetes import kubernetes_drivers
-from airflow_occ_provider.hooks.launch import Launch, PlannedJob
-from airflow_occ_provider.hooks.yarn import yarn_drivers
+from airflow_occ_provider.hooks.launch import Launch
+from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
+from airflow_occ_provider.hooks.places import PlacedTask, place_type
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 
 _SERVICES = {"livy://": "LivyOperator", "aws://": "EmrServerlessStartJobOperator"}
 """The operators that submit to services, by how Spark's hook names a connection of them."""
+_VIA, _OTHER_NAMES = "via", {"k8s": "kubernetes"}
 
 
 class TaskDrivers(Protocol):
@@ -36,9 +38,10 @@ class TaskDrivers(Protocol):
     def site(self) -> Site | None:
         """Their site's configuration; ``None`` if it is this machine's."""
 
-    def refuse(self, planned: PlannedJob) -> None:
+    def refuse(self, site: Site) -> None:
         """Refuse what cannot be made safe there.
 
+        :param site: the configuration of Spark that the drivers would read.
         :raises ConfigurationError: naming the argument or setting.
         """
 
@@ -68,7 +71,7 @@ class LocalDrivers:
     is_remote = False
     site = None
 
-    def refuse(self, planned: PlannedJob) -> None:
+    def refuse(self, site: Site) -> None:
         """Refuse nothing more than any driver's."""
 
     def prepared(
@@ -90,17 +93,27 @@ class LocalDrivers:
         return SparkSubmit(killed=killed)
 
 
-def drivers_of(task: Any, spark: Any) -> TaskDrivers:
-    """Return the drivers of a task, by its connection.
+def drivers_of(task: PlacedTask) -> TaskDrivers:
+    """Return the drivers of a task: where its ``via`` or its connection says.
 
-    :param spark: Spark's hook, which has read the connection.
-    :raises ConfigurationError: if the connection misses what its place needs.
+    :raises ConfigurationError: if the connection names a service, or a place that is not installed.
     """
-    mode, master = spark._connection["deploy_mode"], str(spark._connection["master"])
-    if mode == "cluster" and master == "yarn":
-        return yarn_drivers(task)
-    _refuse_service(task._conn_id, master)
-    return kubernetes_drivers(task, spark) or LocalDrivers(mode)
+    operator = task.operator
+    if operator.via:
+        return _drivers_in(_VIA, task, "via", "a task with via")
+    _refuse_service(task.conn_id, task.master)
+    mode = task.spark._connection["deploy_mode"]
+    if mode != "cluster":
+        return LocalDrivers(mode)
+    scheme = task.master.partition("://")[0]
+    reason = f"the master {task.master!r} in cluster mode"
+    return _drivers_in(_OTHER_NAMES.get(scheme, scheme), task, f"connection {task.conn_id!r}", reason)
+
+
+def _drivers_in(name: str, task: PlacedTask, field: str, reason: str) -> PlaceDrivers:
+    """Return the drivers of a task in the place of a name."""
+    place_of_task = place_type(name, field, reason).place_of_task
+    return PlaceDrivers(partial(place_of_task, task), task.operator.table, task.operator.storage_conn_id)
 
 
 def _refuse_service(conn_id: str, master: str) -> None:

@@ -15,14 +15,12 @@ from airflow.sdk import BaseHook
 from airflow_occ_provider.attempts.submission import write_privately
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.errors import ConfigurationError, install_extra
-from airflow_occ_provider.hooks.launch import Launch, PlannedJob
-from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
+from airflow_occ_provider.hooks.launch import Launch
+from airflow_occ_provider.hooks.places import PlacedTask
 from airflow_occ_provider.storage.attempt_folder import identity_of
 from airflow_occ_provider.submitters.kubernetes.api import PodApi
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
-from airflow_occ_provider.submitters.kubernetes.submission_conf import NAMESPACE
 
-_MASTER = "k8s://"
 _CONNECTION = "kubernetes_conn_id"
 _CONTEXT = "spark.kubernetes.context"
 _NAME = "spark.app.name"
@@ -39,21 +37,6 @@ class PodCluster:
 
     conn_id: str | None
     namespace: str | None = None
-
-    def refuse(self, planned: PlannedJob) -> None:
-        """Refuse a cluster that cannot be reached, and a site whose drivers are elsewhere.
-
-        :raises ConfigurationError: naming the setting.
-        """
-        site = planned.site
-        elsewhere = site.spark_property(NAMESPACE)
-        if elsewhere not in (None, self._namespace):
-            raise ConfigurationError(
-                f"{site.spark.name} {NAMESPACE}",
-                f"is {elsewhere}, and the driver's pod would be looked for in {self._namespace}",
-                remedy='name it in the Spark connection: {"namespace": "..."}',
-            )
-        api_client(self._extra)
 
     def place(self, launch: Launch | None) -> KubernetesPlace:
         """Return where a submission runs.
@@ -101,21 +84,13 @@ class PodCluster:
         return {"KUBECONFIG": path} if path else {}
 
 
-def kubernetes_drivers(task: Any, spark: Any) -> PlaceDrivers | None:
-    """Return what runs a task's drivers if they are to run in pods.
-
-    :param spark: Spark's hook, which has read the connection.
-    """
-    connection = spark._connection
-    is_cluster = connection["deploy_mode"] == "cluster"
-    if not is_cluster or not str(connection["master"]).startswith(_MASTER):
-        return None
-    conn_id = BaseHook.get_connection(task._conn_id).extra_dejson.get(_CONNECTION)
-    cluster = PodCluster(conn_id, connection["namespace"])
-    return PlaceDrivers(cluster.place, task.table, task.storage_conn_id, cluster.refuse)
+def place_of_task(task: PlacedTask, launch: Launch | None) -> KubernetesPlace:
+    """Return the pods of the cluster that a task's connection names."""
+    conn_id = BaseHook.get_connection(task.conn_id).extra_dejson.get(_CONNECTION)
+    return PodCluster(conn_id, task.spark._connection["namespace"]).place(launch)
 
 
-def pod_place(handle: Handle) -> KubernetesPlace:
+def place_of_handle(handle: Handle) -> KubernetesPlace:
     """Return where a driver of another process runs."""
     facts = handle.facts
     return PodCluster(facts["conn_id"] or None, facts["namespace"]).place(None)

@@ -8,26 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.start_limit import NO_LIMIT, StartLimit
-from airflow_occ_provider.attempts.submission import SparkJob, Submission, write_privately
+from airflow_occ_provider.attempts.submission import Submission, write_privately
 from airflow_occ_provider.hudi.format.properties import format_properties
 from airflow_occ_provider.hudi.writer.secrets import secret_settings
 from airflow_occ_provider.submitters.flag import Flag
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedJob:
-    """A task's job before any driver of it.
-
-    :param spark: Spark's hook with the user's arguments.
-    :param env_vars: the environment variables of the task.
-    """
-
-    job: SparkJob
-    site: Site
-    spark: Any
-    env_vars: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

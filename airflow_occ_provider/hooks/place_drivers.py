@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
@@ -20,7 +21,7 @@ from airflow_occ_provider.attempts.submission import (
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.driver.contract import PAYLOAD
 from airflow_occ_provider.hooks.hudi_table import storage_of
-from airflow_occ_provider.hooks.launch import Launch, PlannedJob
+from airflow_occ_provider.hooks.launch import Launch
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
@@ -29,7 +30,7 @@ from airflow_occ_provider.submitters.place import Place
 _STORAGE = "storage_conn_id"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PlaceDrivers:
     """The drivers of one task, in one place.
 
@@ -37,26 +38,33 @@ class PlaceDrivers:
         been started by other processes.
     :param table: base path of the table that they write: their folders are beside it.
     :param storage_conn_id: connection of its storage.
-    :param refuse_job: refuses a job that cannot be made safe there.
-    :param site: their site's configuration; ``None`` if it is this machine's.
     """
 
     place: Callable[[Launch | None], Place]
     table: str
     storage_conn_id: str | None = None
-    refuse_job: Callable[[PlannedJob], None] = lambda _: None
-    site: Site | None = None
     deploy_mode: Any = "cluster"
     is_remote = True
 
-    def refuse(self, planned: PlannedJob) -> None:
+    @property
+    def site(self) -> Site | None:
+        """Their site's configuration; ``None`` if it is this machine's."""
+        return self._others.site
+
+    @cached_property
+    def _others(self) -> Place:
+        """Where drivers of the task that other processes have started may be."""
+        return self.place(None)
+
+    def refuse(self, site: Site) -> None:
         """Refuse what cannot be made safe there.
 
         That is also a table beside which there can be no folder.
 
+        :param site: the configuration of Spark that the drivers would read.
         :raises ConfigurationError: naming the argument or setting.
         """
-        self.refuse_job(planned)
+        self._others.refuse(site)
         run_folder(self.table, "")
 
     @contextmanager
@@ -79,7 +87,7 @@ class PlaceDrivers:
         Its place removes what it has kept of them.
         """
         remove_leftovers(identity)
-        self.place(None).forget(identity)
+        self._others.forget(identity)
         open_folder(run_folder(self.table, identity), self.storage_conn_id).clear()
 
     def submitter(self, launch: Launch) -> FolderDriver:
@@ -92,7 +100,7 @@ class PlaceDrivers:
 
     def follower(self, killed: Flag) -> FolderDriver:
         """Return what finds no driver: one that was not recorded does nothing."""
-        return folder_driver(self.place(None), self.storage_conn_id, killed)
+        return folder_driver(self._others, self.storage_conn_id, killed)
 
 
 def open_folder(url: str, storage_conn_id: str | None) -> AttemptFolder:

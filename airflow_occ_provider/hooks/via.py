@@ -19,9 +19,12 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.bases.operator import ExecutorSafeguard
 from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_occ_provider.attempts.site import ELSEWHERE, Site
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.attempts.typed_values import has_template
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
+from airflow_occ_provider.hooks.launch import Launch
+from airflow_occ_provider.hooks.places import PlacedTask
 from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.submitters.signal_call import call_apart
 from airflow_occ_provider.via import ARGUMENTS, ATTEMPT, FOLDER, RUNNER, markers_in, with_driver
@@ -192,7 +195,7 @@ class ViaPlace(Place):
         links = self._class.operator_extra_links
         return tuple(links) if isinstance(links, list | tuple) else ()  # some compute them
 
-    def refuse(self) -> None:
+    def refuse(self, site: Site = ELSEWHERE) -> None:  # noqa: ARG002
         """Refuse arguments that start no driver, or that of another attempt.
 
         :raises ConfigurationError: with the first of them.
@@ -379,6 +382,16 @@ class StartedPlace(Place):
     def start(self, runner: str, arguments: Sequence[str]) -> None:
         """Start nothing: the operator is in another process."""
         raise NotImplementedError
+
+
+def place_of_task(task: PlacedTask, launch: Launch | None) -> ViaPlace:  # noqa: ARG001
+    """Return the other operator of a task as the place of its drivers."""
+    return ViaPlace(task.operator.via, task.operator.via_kwargs, task.operator, task.context)
+
+
+def place_of_handle(handle: Handle) -> StartedPlace:  # noqa: ARG001
+    """Return where a driver of another process runs."""
+    return StartedPlace()
 
 
 def _kill(operator: BaseOperator) -> None:

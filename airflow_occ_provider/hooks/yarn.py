@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from airflow.sdk import BaseHook
 
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.launch import Launch, PlannedJob
-from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
+from airflow_occ_provider.hooks.launch import Launch
+from airflow_occ_provider.hooks.places import PlacedTask
 from airflow_occ_provider.submitters.yarn.place import YarnPlace
 from airflow_occ_provider.submitters.yarn.resource_manager import MANAGERS_FIELD, ResourceManager
 from airflow_occ_provider.submitters.yarn.web import Access
 
 
-def yarn_drivers(task: Any) -> PlaceDrivers:
-    """Return a task's drivers in YARN's cluster mode."""
-
-    def place(launch: Launch | None) -> YarnPlace:
-        settings = launch.spark._conf if launch else {}
-        return YarnPlace(resource_manager(task._conn_id), launch, settings)
-
-    def refuse(_: PlannedJob) -> None:
-        resource_manager(task._conn_id)
-
-    return PlaceDrivers(place, task.table, task.storage_conn_id, refuse)
+def place_of_task(task: PlacedTask, launch: Launch | None) -> YarnPlace:
+    """Return the YARN that a task's connection names."""
+    settings = launch.spark._conf if launch else {}
+    return YarnPlace(resource_manager(task.conn_id), launch, settings)
 
 
-def yarn_place(handle: Handle) -> YarnPlace:
+def place_of_handle(handle: Handle) -> YarnPlace:
     """Return where a driver of another process runs.
 
     The task may have moved to another cluster since.

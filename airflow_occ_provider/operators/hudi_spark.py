@@ -167,12 +167,9 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         if self._spark:
             self._spark.end()  # logs nothing: the interrupted code may hold the log's lock
 
-    def via_place(self, context: Context | None = None) -> ViaPlace:
-        """Return the task's other operator as the place of its drivers.
-
-        :param context: of the task, once it runs.
-        """
-        return ViaPlace(self.via or "", self.via_kwargs, self, context)
+    def via_place(self) -> ViaPlace:
+        """Return the task's other operator as the place of its drivers, before it runs."""
+        return ViaPlace(self.via or "", self.via_kwargs, self)
 
     def job(self, context: Context) -> Job:  # noqa: ARG002
         """Return the task's own job."""

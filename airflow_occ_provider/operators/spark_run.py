@@ -12,15 +12,15 @@ from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.outcome import Outcome, Stop, timeout_line
-from airflow_occ_provider.attempts.site import ELSEWHERE, Site
+from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.start_limit import StartLimit
 from airflow_occ_provider.attempts.submission import SparkJob, Submission, refuse_unproven
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.attempts.waits import DriverEvent
 from airflow_occ_provider.errors import TaskEndedError
 from airflow_occ_provider.hooks.drivers import TaskDrivers, drivers_of
-from airflow_occ_provider.hooks.launch import Launch, PlannedJob
-from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
+from airflow_occ_provider.hooks.launch import Launch
+from airflow_occ_provider.hooks.places import PlacedTask
 from airflow_occ_provider.hooks.spark import add_lineage, attempt_hook, environment, spark_hook
 from airflow_occ_provider.hooks.submitters import follower
 from airflow_occ_provider.hooks.task_run import show_fields
@@ -58,12 +58,8 @@ class SparkRun:
     @cached_property
     def drivers(self) -> TaskDrivers:
         """What runs the drivers: the operator that the task names, or its connection."""
-        task = self.task
-        if task.via:
-            place = task.via_place(self.context)
-            where = (lambda _: place, task.table, task.storage_conn_id)
-            return PlaceDrivers(*where, lambda _: place.refuse(), ELSEWHERE)
-        return drivers_of(task, self.hook)
+        spark = None if self.task.via else self.hook
+        return drivers_of(PlacedTask(self.task, self.context, spark))
 
     @property
     def deploy_mode(self) -> Any:
@@ -84,8 +80,7 @@ class SparkRun:
         """Refuse a job that cannot be made safe where its driver would run."""
         self._site = dict(site.spark.options)
         refuse_unproven(job, site, is_remote=self.is_remote)
-        spark = None if self.task.via else self.hook
-        self.drivers.refuse(PlannedJob(job, site, spark, environment(self.task)))
+        self.drivers.refuse(site)
 
     def prepared(
         self, job: SparkJob, options: Mapping[str, str], *, without: Sequence[str] = ()

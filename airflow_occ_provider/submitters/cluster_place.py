@@ -48,6 +48,8 @@ class ClusterPlace(Place):
     :param launch: ``None`` where drivers were started by other processes.
     """
 
+    site = None
+
     def __init__(self, launch: ClusterLaunch | None = None) -> None:
         self._launch = launch
         self._launcher, self._is_ended, self._is_there = Launcher(), Flag(), Flag()

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from airflow_occ_provider.attempts.site import ELSEWHERE, Site
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.driver.attempt import REQUEST_S
 from airflow_occ_provider.driver.contract import Hello
@@ -18,7 +19,9 @@ class Place(ABC):
     A driver and its attempt communicate by their folder alone, so ``start`` is all that a place needs.
     What else it knows makes an end known sooner.
 
-    :cvar name: under which the journal records its drivers.
+    :cvar name: under which the journal records its drivers: that of its entry point.
+    :cvar site: the configuration of Spark there; ``None`` if it is this host's, with which
+        ``spark-submit`` submits.
     :cvar waits: whether ``start`` returns only once the driver has ended. Such a driver ends with the
         process that has started it.
     :cvar period_s: seconds between two questions for a driver's state.
@@ -26,9 +29,17 @@ class Place(ABC):
     """
 
     name: ClassVar[str]
+    site: ClassVar[Site | None] = ELSEWHERE
     waits: bool = False
     period_s: float = 15.0
     request_s: float = REQUEST_S
+
+    def refuse(self, site: Site) -> None:  # noqa: B027 - most places run any job
+        """Refuse what cannot be made safe there, before the task is queued.
+
+        :param site: the configuration of Spark that the drivers would read.
+        :raises ConfigurationError: naming the argument or setting.
+        """
 
     @abstractmethod
     def start(self, runner: str, arguments: Sequence[str]) -> None:

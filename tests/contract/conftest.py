@@ -5,7 +5,10 @@ S3 is a server on loopback that counts its requests.
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +25,7 @@ from werkzeug.serving import make_server
 
 from airflow_occ_provider.embedded.azurite import EmbeddedAzurite
 from airflow_occ_provider.embedded.fake_gcs import EmbeddedFakeGcs
+from airflow_occ_provider.hooks import places
 from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
@@ -34,6 +38,7 @@ from airflow_occ_provider.storage.address import fsspec_url, open_file_system, p
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.testing.queues import LossyQueue
 from tests.clouds import NEEDS_GO, NEEDS_NODE
+from tests.contract import spool_place, spooler
 from tests.contract.lines import METASTORE, POLL_S, STORES, MetastoreProcess
 from tests.hdfs import Hdfs
 from tests.memory_store import MemoryStore
@@ -252,3 +257,23 @@ def folder(tmp_path):
     for partition in ("p=1", "p=2", "p=3"):
         (tmp_path / "t" / partition).mkdir()
     return metadata
+
+
+@pytest.fixture
+def spool(tmp_path, monkeypatch):
+    """A spooler, its connection, and its place as a package that is installed."""
+    site, folder = tmp_path / "site", tmp_path / "spool"
+    for made in (site / "spool_place-1.dist-info", folder):
+        made.mkdir(parents=True)
+    shutil.copy(spool_place.__file__, site / "spool_place.py")
+    (site / "spool_place-1.dist-info" / "METADATA").write_text("Name: spool-place\nVersion: 1\n")
+    entry_points = f"[{places.GROUP}]\nspool = spool_place\n"
+    (site / "spool_place-1.dist-info" / "entry_points.txt").write_text(entry_points)
+    monkeypatch.syspath_prepend(str(site))
+    connection = {"conn_type": "spark", "host": f"spool://{folder}", "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPOOL", json.dumps(connection))
+    server = subprocess.Popen([sys.executable, spooler.__file__, str(folder)], stdin=subprocess.PIPE)
+    yield folder
+    server.communicate()
+    places._loaded.cache_clear()
+    sys.modules.pop("spool_place", None)

@@ -23,7 +23,7 @@ def follow(folder, work):
 
     :param work: takes the payload, reports facts by ``run_job.report``, and returns its exit code.
     """
-    files = LocalFolder(folder)
+    files = LocalFolder(folder.removeprefix("file://"))
     waiting = granted.Waiting(files, run_job.details_in_yarn(), granted.end_process)
     admission = waiting.wait()
     if isinstance(admission, Leave):

@@ -9,6 +9,7 @@ import secrets
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import astuple, replace
 from pathlib import Path
 
@@ -17,22 +18,27 @@ import pytest
 from airflow_occ_provider.attempts.attempt import Attempt, refuse_unsafe
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.earlier_tries import end_earlier_drivers
-from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.identity import IDENTITY_KEY, Signature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.log.facts import read_fact
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TryKey
-from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
 from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError, StateStoreError
-from airflow_occ_provider.hooks.via import StartedPlace
+from airflow_occ_provider.hooks.drivers import drivers_of
+from airflow_occ_provider.hooks.launch import Launch
+from airflow_occ_provider.hooks.places import PlacedTask
+from airflow_occ_provider.hooks.spark import spark_hook
+from airflow_occ_provider.hooks.submitters import follower
+from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
-from airflow_occ_provider.submitters.yarn.place import YarnPlace
 from tests.contract import folder_job
 from tests.contract.in_memory_submitter import LIVE, Cluster, InMemorySubmitter
 from tests.unit.reports import fact
@@ -42,6 +48,7 @@ from tests.yarn_script import script_driver
 LOG = logging.getLogger(__name__)
 KEY = f"key-of-a-task-run-{os.getpid()}"  # a later try ends all processes with its key
 PATIENCE_S = 60
+INTERVAL = "hoodie.client.heartbeat.interval_in_ms"
 REQUESTED = f"x INFO ActiveTimelineV2: Creating a new instant [==>{T1}__commit__REQUESTED]"
 
 
@@ -122,6 +129,29 @@ def via(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def spooled(spool, tmp_path, monkeypatch):
+    """Makes drivers in the place of another package, which a connection names."""
+    monkeypatch.setattr(Place, "request_s", 0.5)
+    (tmp_path / "job.py").touch()
+    operator = HudiWriteOperator(
+        task_id="t", application=f"{tmp_path}/job.py", table=f"{tmp_path}/lake/t", conn_id="spool"
+    )
+    task = PlacedTask(operator, {}, spark_hook(operator))
+    drivers, options = drivers_of(task), {IDENTITY_KEY: KEY, INTERVAL: "60000"}
+    with ExitStack() as inputs:
+
+        def make(job):
+            prepared = drivers.prepared(SparkJob(operator.application), options)
+            submission = inputs.enter_context(prepared)
+            runner = Path(folder_job.__file__).read_text().replace("sys.argv[2]", repr(SCRIPTS[job]))
+            Path(submission.application.removeprefix("file://")).write_text(runner)
+            return drivers.submitter(Launch(task.spark, submission, {}, Flag()))
+
+        yield make
+        drivers.forget(KEY)
+
+
+@pytest.fixture
 def kubernetes(tmp_path, monkeypatch):
     """Submitters of a real cluster, each of which runs a job's script without Spark."""
     from tests.k8s.pod_script import script_driver
@@ -142,7 +172,7 @@ def kubernetes(tmp_path, monkeypatch):
 
 @pytest.fixture(
     params=[
-        *(spark_submit, InMemorySubmitter, findable, "via"),
+        *(spark_submit, InMemorySubmitter, findable, "via", "spooled"),
         pytest.param("yarn", marks=pytest.mark.yarn),
         pytest.param("kubernetes", marks=pytest.mark.k8s),
     ]
@@ -152,15 +182,13 @@ def submitter(request):
     return request.getfixturevalue(given) if isinstance(given, str) else given
 
 
-def in_another_process(one):
+def in_another_process(one, handle):
     """A submitter like this one that knows no more than a handle."""
-    if isinstance(one, FolderDriver):
-        place = one.place
-        if isinstance(place, YarnPlace):
-            return FolderDriver(AttemptFolder, YarnPlace(place._manager))
-        is_pod = isinstance(place, KubernetesPlace)
-        return FolderDriver(AttemptFolder, KubernetesPlace(place._api) if is_pod else StartedPlace())
-    return SparkSubmit() if isinstance(one, SparkSubmit) else one
+    if isinstance(one, InMemorySubmitter):
+        return one
+    if isinstance(one, FolderDriver) and isinstance(one.place, KubernetesPlace):
+        return FolderDriver(AttemptFolder, KubernetesPlace(one.place._api))
+    return follower(handle)
 
 
 def read_all(one, handle):
@@ -210,7 +238,7 @@ def test_a_driver_that_is_asked_to_end_ends(submitter):
 def test_a_handle_survives_the_journal_and_a_later_process_ends_the_driver(submitter):
     first = submitter(waits)
     handle = Handle.from_json(first.submit(KEY, lambda _: None).to_json())
-    later = in_another_process(first)
+    later = in_another_process(first, handle)
     assert later.poll(handle) == Running()
     later.end(handle)
     read_all(first, handle)

@@ -14,7 +14,7 @@ from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.submission import SparkJob, remove_leftovers
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.drivers import LocalDrivers, drivers_of
+from airflow_occ_provider.hooks.drivers import LocalDrivers
 from airflow_occ_provider.hooks.kubernetes import api_client
 from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
 from airflow_occ_provider.hooks.submitters import follower, service_of
@@ -99,8 +99,7 @@ def test_yarn_is_another_place(monkeypatch):
         "AIRFLOW_CONN_SPARK_DEFAULT",
         json.dumps({"conn_type": "spark", "host": "yarn", "extra": extra}),
     )
-    run = run_of()
-    assert isinstance(drivers_of(run.task, run.hook).place(None), YarnPlace)
+    assert isinstance(run_of().drivers.place(None), YarnPlace)
 
 
 @pytest.mark.parametrize(

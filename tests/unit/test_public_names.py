@@ -33,10 +33,11 @@ PUBLIC = {
     "hooks.hudi_table": {"HudiTableHook", "open_table", "storage_of"},
     "hooks.drivers": {"LocalDrivers", "TaskDrivers", "drivers_of"},
     "hooks.kubernetes": {
-        *("PodCluster", "api_client", "kubernetes_drivers", "pod_place", "of_pod"),
+        *("PodCluster", "api_client", "of_pod", "place_of_handle", "place_of_task"),
     },
-    "hooks.launch": {"Launch", "PlannedJob"},
+    "hooks.launch": {"Launch"},
     "hooks.lock": {"lock_hook", "lock_hook_if_any"},
+    "hooks.places": {"PlaceType", "PlacedTask", "place_type"},
     "hooks.spark": {"add_lineage", "attempt_hook", "environment", "spark_hook"},
     "hooks.hudi_lock": {
         *("HudiLockHook", "HudiLock", "GivenLock", "LeaseBackend", "answer_timeout_s", "ttl_s"),
@@ -57,6 +58,8 @@ PUBLIC = {
         "ViaPlace",
         "operator_class",
         "operator_path",
+        "place_of_handle",
+        "place_of_task",
         "refuse_beside_via",
     },
     "leases.commit_lock": {"CommitLock", "LockEntry"},
@@ -97,6 +100,7 @@ PUBLIC = {
     "leases.store": {
         *("Store", "Node", "NodeGoneError", "NodeTakenError", "NodeVersionError"),
     },
+    "submitters.place": {"Place"},
     "submitters.kubernetes.place": {"KubernetesPlace"},
     "submitters.kubernetes.submission_conf": {"identity_label", "pod_name", "submission_conf"},
     "submitters.kubernetes.pod": {"Pod"},

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.drivers import LocalDrivers, drivers_of
+from airflow_occ_provider.hooks.places import PlacedTask
 from airflow_occ_provider.hooks.spark import spark_hook
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 
@@ -15,7 +16,7 @@ from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 def drivers(monkeypatch, **connection):
     monkeypatch.setenv("AIRFLOW_CONN_PLACE", json.dumps(connection))
     task = HudiWriteOperator(task_id="t", application="job.py", table="/lake/t", conn_id="place")
-    return drivers_of(task, spark_hook(task))
+    return drivers_of(PlacedTask(task, {}, spark_hook(task)))
 
 
 @pytest.mark.parametrize(

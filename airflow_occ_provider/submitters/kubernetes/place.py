@@ -8,14 +8,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.driver.contract import Hello
-from airflow_occ_provider.errors import NotSubmittedError, SubmitterUnreachableError
+from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError, SubmitterUnreachableError
 from airflow_occ_provider.submitters.cluster_place import ClusterLaunch, ClusterPlace
 from airflow_occ_provider.submitters.kubernetes.api import PodApi
 from airflow_occ_provider.submitters.kubernetes.pod import Pod
 from airflow_occ_provider.submitters.kubernetes.submission_conf import (
     IDENTITY_LABEL,
+    NAMESPACE,
     identity_label,
     pod_name,
     submission_conf,
@@ -53,6 +55,19 @@ class KubernetesPlace(ClusterPlace):
         self._application, self._properties = application, properties or {}
         self._pods: dict[str, Pod] = {}
         self._news: list[str] = []
+
+    def refuse(self, site: Site) -> None:
+        """Refuse a site whose drivers are in another namespace.
+
+        :raises ConfigurationError: naming the setting.
+        """
+        namespace = site.spark_property(NAMESPACE)
+        if namespace not in (None, self._api.namespace):
+            raise ConfigurationError(
+                f"{site.spark.name} {NAMESPACE}",
+                f"is {namespace}, and the driver's pod would be looked for in {self._api.namespace}",
+                remedy='name it in the Spark connection: {"namespace": "..."}',
+            )
 
     def start(self, runner: str, arguments: Sequence[str]) -> None:
         """Submit the driver, see ``ClusterPlace.start``.

@@ -1,0 +1,95 @@
+"""Places of drivers by their names: entry points of this package and of others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Protocol
+
+from airflow_occ_provider.attempts.submitter import Handle
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hooks.launch import Launch
+from airflow_occ_provider.submitters.place import Place
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+GROUP = "airflow_occ_provider.places"
+"""The group of the entry points. The name of each is that of its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedTask:
+    """A task whose drivers run in a place.
+
+    :param operator: the task.
+    :param context: of this try.
+    :param spark: Spark's hook, which has read the connection; ``None`` for a task with ``via``.
+    """
+
+    operator: Any
+    context: Context
+    spark: Any = None
+
+    @property
+    def conn_id(self) -> str:
+        """The connection of the task."""
+        return str(self.operator._conn_id)
+
+    @property
+    def master(self) -> str:
+        """The master that the connection names. Its scheme is the name of the place."""
+        return str(self.spark._connection["master"])
+
+
+class PlaceType(Protocol):
+    """What an entry point names: a module, or a class, with two functions."""
+
+    def place_of_task(self, task: PlacedTask, launch: Launch | None) -> Place:
+        """Return where one submission of a task runs.
+
+        :param launch: ``None`` where drivers of the task may have been started by other processes.
+        :raises ConfigurationError: if the connection misses what the place needs.
+        """
+
+    def place_of_handle(self, handle: Handle) -> Place:
+        """Return where a driver of an earlier process runs.
+
+        :param handle: with the facts of ``Place.identify``; this may be another host.
+        """
+
+
+def place_type(name: str, field: str, reason: str) -> PlaceType:
+    """Return what opens the places of a name.
+
+    :param field: the argument or setting that asks for it, for messages.
+    :param reason: what needs it, for messages.
+    :raises ConfigurationError: if no installed package has it, or it cannot be imported.
+    """
+    try:
+        return _loaded(name)
+    except LookupError:
+        names = ", ".join(sorted(entry_points(group=GROUP).names))
+        raise ConfigurationError(
+            field,
+            f"{reason} needs the place {name!r}, which no installed package has (there are: {names})",
+            remedy="install the package that has it on the workers and triggerers, or use client mode, "
+            "another master, or via",
+        ) from None
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(
+            field,
+            f"{reason} needs the place {name!r}, which cannot be imported: {error}",
+            remedy="install what its package requires on the workers and triggerers",
+        ) from error
+
+
+@cache
+def _loaded(name: str) -> PlaceType:
+    """Return what an entry point names; it reads the metadata of all installed packages.
+
+    :raises LookupError: if there is no entry point of the name.
+    """
+    place: PlaceType = entry_points(group=GROUP)[name].load()
+    return place
