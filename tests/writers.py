@@ -42,17 +42,19 @@ from airflow_occ_provider.attempts.submission import (
     SparkJob,
     Submission,
     effective_options,
-    prepared,
     refuse_unproven,
 )
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.embedded.stack import EmbeddedStack
+from airflow_occ_provider.hooks.drivers import LocalDrivers
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.place_drivers import offer_of
 from airflow_occ_provider.hudi.writer import early_detection
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_lock_options
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.processes import end_session
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
@@ -191,7 +193,7 @@ class Writer(WriterThread):
 
     def _prepared(self, job: SparkJob, options: Mapping[str, str]) -> AbstractContextManager[Submission]:
         """Make the driver's input for the time of a block."""
-        return prepared(job, options)
+        return LocalDrivers().prepared(job, options)
 
     def _submitter(self, submission: Submission, environment: Mapping[str, str]) -> Submitter:
         """Return what runs the driver."""
@@ -199,7 +201,8 @@ class Writer(WriterThread):
         for key, value in self.conf.items():
             command += ["--conf", f"{key}={value}"]
         command += [submission.application, *submission.arguments]
-        return SparkSubmit(command, environment, submission.folder)
+        offer = offer_of(submission, AttemptFolder(submission.folder))
+        return SparkSubmit(command, environment, offer)
 
     def _run(self) -> Settlement:
         table = HudiTable(str(self.table), self.file_system, timeout_s=self.timeout_s)

@@ -1,4 +1,4 @@
-"""Put the input of a driver on another machine where that machine reads it."""
+"""Put the input of a driver where it reads it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def offered(
     folder: AttemptFolder,
     *,
     without: Sequence[str] = (),
+    is_private: bool = False,
 ) -> Iterator[Submission]:
     """Write runner and job into an attempt's folder; remove the job afterwards.
 
@@ -40,14 +41,16 @@ def offered(
     is the lease's then, and the driver runs only if its commits can be guarded.
 
     :param without: prefixes of the site's options that do not go with the attempt.
+    :param is_private: whether the folder is one of this host that only its owner reads. Its driver reads
+        the job where it is.
     :raises TableUnreadableError: if the storage refuses them.
     """
-    content = {**driver_input(job, options, without), **_life(job.lease_ttl_s)}
+    content = {**driver_input(job, options, without), **_life(job.lease_ttl_s), "is_private": is_private}
     if job.table:
         program = Path(guard.__file__).read_text(encoding="utf-8")
         is_required = job.lease_ttl_s is not None
         content["guard"] = {"program": program, "tables": [job.table], "is_required": is_required}
-    path = local_path(job.application, is_remote=True)
+    path = None if is_private else local_path(job.application, is_remote=True)
     with ExitStack() as removal:
         removal.callback(_remove, folder, PAYLOAD)
         if path is not None and Path(path).is_file():

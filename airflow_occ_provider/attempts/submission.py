@@ -7,19 +7,16 @@ outcome by the table.
 
 from __future__ import annotations
 
-import json
 import secrets
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.typed_values import option_text, option_texts
-from airflow_occ_provider.driver.contract import digest
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import (
@@ -70,12 +67,9 @@ class Submission:
     """What to submit instead of the user's job; all else stays as the user gave it.
 
     :param application: the shipped runner.
-    :param arguments: its arguments: the digest of the file with everything that the driver receives,
-        and the file's path.
+    :param arguments: its argument: the URL of the attempt's folder, or its path on this host.
     :param environment: variables to set on the process that starts the driver.
-    :param files: paths and URLs of files that go to the driver's folder.
-    :param folder: path of a folder of this host for what only the submitter, and a driver of this host,
-        may read; the facts of such a driver go there.
+    :param folder: path of a folder of this host for what only the submitter may read.
     :param content: files by name that the submitter itself brings to the driver.
     :param lease_ttl_s: of the job.
     """
@@ -83,7 +77,6 @@ class Submission:
     application: str
     arguments: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    files: tuple[str, ...] = ()
     folder: str = ""
     content: Mapping[str, bytes] = field(default_factory=dict)
     lease_ttl_s: float | None = None
@@ -178,34 +171,6 @@ def _refusal(found: Sequence[Contradiction]) -> ConfigurationError:
 
 
 @contextmanager
-def prepared(
-    job: SparkJob,
-    options: Mapping[str, str],
-    *,
-    without: Sequence[str] = (),
-    is_remote: bool = False,
-) -> Iterator[Submission]:
-    """Write the driver's input to a private folder; remove the folder afterwards.
-
-    :param without: prefixes of the site's options that do not go with the attempt.
-    :param is_remote: whether the driver finds its files in its own folder.
-    """
-    identity = options.get(IDENTITY_KEY, "")
-    is_sent = is_remote and not job.application.startswith("local:")
-    driven = replace(job, application=_name(job.application)) if is_sent else job
-    content = driver_input(driven, options, without)
-    with private_folder(identity) as folder:
-        for name in () if is_remote else (run_job.FACTS, run_job.HUDI):
-            write_privately(folder / name, b"")
-        payload = json.dumps(content).encode()
-        path = write_privately(folder / f"{folder.name}.json", payload)
-        arguments = runner_arguments(path.name if is_remote else str(path), payload)
-        files = (str(path), job.application) if is_sent else (str(path),) if is_remote else ()
-        variables = {IDENTITY_VARIABLE: identity}
-        yield Submission(run_job.__file__, arguments, variables, files, folder=str(folder))
-
-
-@contextmanager
 def private_folder(identity: str) -> Iterator[Path]:
     """Make a folder that only its owner reads, for the time of a block.
 
@@ -223,14 +188,6 @@ def write_privately(path: Path, content: bytes) -> Path:
     path.touch(mode=0o600)
     path.write_bytes(content)
     return path
-
-
-def runner_arguments(path: str, content: bytes) -> tuple[str, str]:
-    """Return the arguments by which the runner finds its input, and knows it.
-
-    :param path: of the input, or its URL.
-    """
-    return digest(content), path
 
 
 def remove_leftovers(identity: str) -> None:

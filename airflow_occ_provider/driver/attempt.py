@@ -177,6 +177,25 @@ def next_grant_step(
     return CompareAndSet(Grant(waiting[-1].nonce, payload))
 
 
+def answered_tick(
+    unanswered: Mapping[int, float], extended_s: float
+) -> tuple[int | None, dict[int, float]]:
+    """Return the tick that an answer may name, if any, and those that remain.
+
+    If a driver's commits depend on a lease, a tick is answered that had been read when an extension
+    began: the lease lasts for at least its TTL from that tick on, wherever a process was stopped in
+    between.
+
+    :param unanswered: the ticks, each with the monotonic time at which it was read.
+    :param extended_s: monotonic time at which the last extension began that succeeded; infinite if
+        nothing depends on a lease.
+    """
+    tick = max((tick for tick, read_s in unanswered.items() if read_s < extended_s), default=None)
+    if tick is None:
+        return None, dict(unanswered)
+    return tick, {number: read_s for number, read_s in unanswered.items() if number > tick}
+
+
 @dataclass(frozen=True, slots=True)
 class Watch:
     """What a process that settles an attempt has observed, by its own monotonic clock.

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
+from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.site import Site
-from airflow_occ_provider.attempts.submission import SparkJob, Submission, prepared
+from airflow_occ_provider.attempts.staging import offered
+from airflow_occ_provider.attempts.submission import (
+    IDENTITY_VARIABLE,
+    SparkJob,
+    Submission,
+    private_folder,
+)
 from airflow_occ_provider.attempts.submitter import Submitter
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.launch import Launch
-from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
+from airflow_occ_provider.hooks.place_drivers import PlaceDrivers, offer_of
 from airflow_occ_provider.hooks.places import PlacedTask, place_type
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 
@@ -74,19 +82,26 @@ class LocalDrivers:
     def refuse(self, site: Site) -> None:
         """Refuse nothing more than any driver's."""
 
+    @contextmanager
     def prepared(
         self, job: SparkJob, options: Mapping[str, str], *, without: Sequence[str] = ()
-    ) -> AbstractContextManager[Submission]:
-        """Write the input to a private file for the time of a block."""
-        return prepared(job, options, without=without)
+    ) -> Iterator[Submission]:
+        """Write what a driver needs into a private folder, for the time of a block."""
+        identity = options.get(IDENTITY_KEY, "")
+        with private_folder(identity) as folder:
+            attempt = AttemptFolder(str(folder))
+            with offered(job, options, attempt, without=without, is_private=True) as submission:
+                environment = {IDENTITY_VARIABLE: identity}
+                yield replace(submission, environment=environment, folder=str(folder))
 
     def forget(self, identity: str) -> None:
-        """Do nothing: the input's file is gone with its block."""
+        """Do nothing: the folder is gone with its block."""
 
     def submitter(self, launch: Launch) -> SparkSubmit:
         """Return the submitter of a command that Spark's hook builds."""
-        folder = launch.submission.folder
-        return SparkSubmit(launch.command(), launch.environment, folder, killed=launch.killed)
+        submission = launch.submission
+        offer = offer_of(submission, AttemptFolder(submission.folder))
+        return SparkSubmit(launch.command(), launch.environment, offer, launch.killed)
 
     def follower(self, killed: Flag) -> SparkSubmit:
         """Return what finds processes of this host."""

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
@@ -94,8 +95,7 @@ class PlaceDrivers:
         """Return the submitter of one driver."""
         submission = launch.submission
         folder = open_folder(submission.arguments[0], self.storage_conn_id)
-        payload, limit = submission.content[PAYLOAD], launch.start_limit.in_cluster
-        offer = Offer(folder, submission.application, payload, limit, submission.lease_ttl_s)
+        offer = offer_of(submission, folder, launch.start_limit.in_cluster)
         return folder_driver(self.place(launch), self.storage_conn_id, launch.killed, offer)
 
     def follower(self, killed: Flag) -> FolderDriver:
@@ -109,6 +109,15 @@ def open_folder(url: str, storage_conn_id: str | None) -> AttemptFolder:
     :param storage_conn_id: connection of its storage; by default the worker's own credentials.
     """
     return AttemptFolder(url, file_system=storage_of(url, storage_conn_id))
+
+
+def offer_of(submission: Submission, folder: AttemptFolder, limit: timedelta = timedelta.max) -> Offer:
+    """Return a driver's work in its folder.
+
+    :param limit: the longest wait for a driver.
+    """
+    payload = submission.content[PAYLOAD]
+    return Offer(folder, submission.application, payload, limit, submission.lease_ttl_s)
 
 
 def follower_at(place: Place, handle: Handle, killed: Flag) -> FolderDriver:

@@ -76,12 +76,12 @@ class LocalFolder(Folder):
     is_remote = False
 
     def __init__(self, path: str) -> None:
-        self._path = pathlib.Path(path)
+        self.path = pathlib.Path(path)
 
     def entries(self) -> dict[str, Hashable]:
         """Return the names of the files, each with its inode and time."""
         entries: dict[str, Hashable] = {}
-        with contextlib.suppress(FileNotFoundError), os.scandir(self._path) as files:
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as files:
             for file in files:
                 with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                     status = file.stat()
@@ -91,22 +91,22 @@ class LocalFolder(Folder):
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; ``None`` if there is none."""
         try:
-            return (self._path / name).read_bytes()
+            return (self.path / name).read_bytes()
         except FileNotFoundError:
             return None
 
     def write(self, name: str, content: bytes) -> None:
         """Replace a file; only its owner reads it."""
-        part = self._path / part_of(name)
+        part = self.path / part_of(name)
         descriptor = os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
-        part.replace(self._path / name)
+        part.replace(self.path / name)
 
     def delete(self, name: str) -> None:
         """Remove a file."""
         with contextlib.suppress(FileNotFoundError):
-            (self._path / name).unlink()
+            (self.path / name).unlink()
 
 
 class HadoopFolder(Folder):

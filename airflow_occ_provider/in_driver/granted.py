@@ -211,7 +211,6 @@ class Driver:
         """Have a guard on the thread that commits."""
         self._state = GuardState()
         self._guard = guard
-        threading.Thread(target=self._heed_jvm, daemon=True, name="signal").start()
         self._extend()
 
     def heed_signal(self) -> None:
@@ -231,6 +230,10 @@ class Driver:
 
         with contextlib.suppress(ValueError):  # the main thread of Python alone can do so
             signal.signal(signal.SIGTERM, end)
+
+    def heed_signal_of_jvm(self) -> None:
+        """End this driver on SIGTERM to its JVM, which has a guard."""
+        threading.Thread(target=self._heed_jvm, daemon=True, name="signal").start()
 
     def _heed_jvm(self) -> None:
         with contextlib.suppress(Exception):  # of Java: the JVM is gone, or its signals are not for us

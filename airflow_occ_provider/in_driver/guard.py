@@ -322,7 +322,10 @@ class Guard:
         return is_closed, next(iter(passing), None), tuple(self._java.committed().split())
 
     def wait_for_signal(self) -> None:
-        """Wait until the JVM is asked to stop by SIGTERM, which from now on does not end it at once."""
+        """Wait until the JVM gets SIGTERM.
+
+        From now on the signal does not end it at once.
+        """
         source = SIGNAL.replace("LIMIT_S", str(_SIGNAL_S))
         self._compiled(source, "StopSignal").newInstance().waitForIt()
 

@@ -1,8 +1,8 @@
-"""Copies what a granted driver reports to a file of its folder.
+"""Writes what a granted driver reports to its folder.
 
-Object stores cannot append, so the whole file is written again whenever it changed; of a long report the
-first and the last lines are kept. A storage that refuses the file does not stop the job. This file is
-shipped with the runner: it runs on Python 3.7.
+Object stores cannot append, so there the whole file is written again whenever it changed; of a long
+report the first and the last lines are kept. A storage that refuses the file does not stop the job. This
+file is shipped with the runner: it runs on Python 3.7.
 """
 
 from __future__ import annotations
@@ -11,19 +11,52 @@ import contextlib
 import json
 import math
 import os
+import pathlib
 import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from airflow_occ_provider.driver.contract import FIXED_FACTS
+from airflow_occ_provider.driver.contract import FACTS, FIXED_FACTS, HUDI_FACTS
 
 PERIOD_S = 1.0
 BURST = 20
 PAUSE_S = 10.0  # after an error
 END_S = 60.0
 MOST_OF_A_REASON = 2000
+
+
+class LocalReport:
+    """The report of a driver to a folder of this host.
+
+    Each process appends to a file of its own, so nothing is lost with a process that is killed. A line
+    may be cut off, since the disk is full: each one begins with a line break too.
+
+    :param folder: path; only its owner reads it.
+    """
+
+    line_start = "\n"  # of a line in the file at ``path``; %n would take the brace for its options
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.path, self._own = str(folder / HUDI_FACTS), folder / FACTS
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def hide(self) -> None:
+        """Do nothing: the file is in a private folder."""
+
+    def add(self, line: bytes) -> None:
+        """Append a line of this process; the job may have closed all that was open."""
+        with contextlib.suppress(OSError):
+            facts = os.open(self._own, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+            with os.fdopen(facts, "wb", buffering=0) as file:
+                file.write(b"\n" + line)
+
+    def close(self, limit_s: float | None = None) -> bool:  # noqa: ARG002
+        """Return that all of it is there."""
+        return True
 
 
 class Report:
@@ -34,6 +67,8 @@ class Report:
     :param pause_s: the seconds for one more write after a burst of them; 0 if writes cost nothing.
     """
 
+    line_start = ""
+
     def __init__(
         self,
         write: Callable[[bytes], object],
@@ -42,7 +77,7 @@ class Report:
         pause_s: float = 0.0,
     ) -> None:
         handle, self.path = tempfile.mkstemp(prefix="airflow_occ_report_")
-        self._of_jvm = os.fdopen(handle, "rb")
+        self._of_jvm, self._file = os.fdopen(handle, "rb"), os.fstat(handle)
         self._write, self._say = write, say
         self._own: deque[bytes] = deque()
         self._cut = b""
@@ -98,18 +133,28 @@ class Report:
                     has_failed = True
             if is_last:
                 if self._is_copied or time.monotonic() + PERIOD_S >= self._give_up_at:
-                    self._of_jvm.close()
+                    with contextlib.suppress(OSError):
+                        self._of_jvm.close()
                     return
                 time.sleep(PERIOD_S)
 
     def _collect(self) -> bool:
         """Take the new lines; return whether there are any."""
-        *whole, self._cut = (self._cut + self._of_jvm.read()).split(b"\n")
+        *whole, self._cut = (self._cut + self._read_jvm()).split(b"\n")
         lines = [line + b"\n" for line in whole if line]
         while self._own:
             lines.append(self._own.popleft())
         self._lines.add(lines)
         return bool(lines)
+
+    def _read_jvm(self) -> bytes:
+        """Return what the JVM has added; nothing if the job has closed the file, or replaced it."""
+        try:
+            file = os.fstat(self._of_jvm.fileno())
+            is_ours = (file.st_dev, file.st_ino) == (self._file.st_dev, self._file.st_ino)
+            return self._of_jvm.read() if is_ours else b""
+        except OSError:
+            return b""
 
 
 class Allowance:

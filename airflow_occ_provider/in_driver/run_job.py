@@ -2,17 +2,14 @@
 
 Runs on Python 3.7 and later, as Spark 3.3 to 3.5 do.
 
-Submitted instead of the job as ``run_job.py SHA256 PAYLOAD``: a JSON file with Hudi's options, the job
-and its arguments, the rules that no configuration of the site may break, and the lock's classes. Before
-the job's first line, this program adds the options to Hudi's configuration, and reads it again. The job
+It is submitted instead of the job as ``run_job.py FOLDER``, or with ``--airflow_occ_folder FOLDER``
+among other arguments: the folder of an attempt, a path of this host or a URL of Hadoop's. It waits
+there until it is granted (``granted.py``), and reads its payload: Hudi's options, the job and its
+arguments, the rules that no configuration of the site may break, and the lock's classes. Before the
+job's first line, this program adds the options to Hudi's configuration, and reads it again. The job
 does not run if one contradicts the rules or has another value, or a class is missing. What decides the
-outcome goes to files beside the payload if its task has made them there, in a private folder. A driver
-elsewhere has none: its facts go to its log. It imports only PySpark.
-
-The other form is ``run_job.py FOLDER``, or ``--airflow_occ_folder FOLDER`` among other arguments: the
-folder of an attempt. There this program waits until it is granted, reads the same payload, and reports
-its facts, and nothing of them goes to the log (``granted.py``). A path is one of this host, and a URL
-one of Hadoop's. This form is submitted as the one file that ``driver/shipped.py`` makes.
+outcome is reported to the folder; the log is for people. ``driver/shipped.py`` makes one file of it and
+of what it imports.
 """
 
 from __future__ import annotations
@@ -35,7 +32,6 @@ import time
 import types
 
 EXIT_UNPROTECTED = 78  # EX_CONFIG
-PREFIX = "airflow_occ_provider: "
 KILL_S = 5.0  # until a signal that had no effect is followed by something else
 # The loggers by which the attempt is followed; they stay at INFO at any level that the job sets.
 FOLLOWED_LOGGERS = (
@@ -45,8 +41,6 @@ FOLLOWED_LOGGERS = (
     "org.apache.hudi.async.AsyncCleanerService",
     "org.apache.hudi.table.action.rollback.BaseRollbackPlanActionExecutor",
 )
-FACTS = "facts.jsonl"  # of the private folder: what this process reports
-HUDI = "hudi.jsonl"  # of the private folder: what Hudi's loggers report
 LAYOUT = '{"fact": "hudi", "logger": "%c{1}", "message": "%enc{%m}{JSON}", "thread": "%enc{%t}{JSON}"}%n'
 MOST_FRAMES, MOST_CAUSES, MOST_OF_A_MESSAGE = 12, 20, 20_000
 EXTENSIONS = "spark.sql.extensions"  # a list, in which Hudi's stands beside others
@@ -55,34 +49,9 @@ REMOTE = re.compile(r"[a-zA-Z][\w+.-]*:")
 NAMED_FOLDER = "--airflow_occ_folder"  # AWS Glue passes named arguments only
 GRANTED = []  # the granted driver of an attempt's folder
 RUNNER = os.getpid()
-FOLDER = []  # the driver's private folder, where its facts go instead of the log
-COPIES = []  # where the facts of a granted driver go instead of the log
+REPORTS = []  # where the facts of a granted driver go
 GUARD = []  # the guard of the driver's commits, if its payload has one
-KEPT = []  # a file descriptor for facts that the job does not use, and which file that is
 STOPPED = []  # why the job was stopped
-
-
-def main(digest, payload):
-    """Protect the driver, prove the protection, then run the job."""
-    from pyspark import SparkContext
-
-    die_with_driver()
-    SparkContext._ensure_initialized()
-    jvm = SparkContext._jvm
-    folder = os.path.dirname(payload)
-    if os.path.exists(os.path.join(folder, FACTS)):
-        FOLDER[:] = [folder]
-    keep_descriptor()
-    content = taken(payload)
-    if hashlib.sha256(content).hexdigest() != digest:
-        reason = f"its input {payload} is not the one that its task has written"
-        report("not_protected", reason=f"{reason}; the job was not started")
-        return EXIT_UNPROTECTED
-    given = json.loads(content)
-    if not protected(jvm, given):
-        return EXIT_UNPROTECTED
-    run_protected(given)
-    return 0
 
 
 def protected(jvm, payload):
@@ -95,9 +64,9 @@ def protected(jvm, payload):
     complete_session(jvm, payload["spark"])
     session = payload["session"]
     program("session_rules", session["program"]).watch(session, contradiction, stop)
-    followed = follow(jvm, *files_of_hudi())
-    for copy in COPIES:
-        copy.hide()
+    followed = follow(jvm, *((facts.path, facts.line_start) for facts in REPORTS))
+    for facts in REPORTS:
+        facts.hide()
     # A main class may leave by System.exit, of which this process learns nothing.
     reports_end = os.path.basename(payload["application"]) != "run_main.py"
     report("protected", options=len(payload["options"]), followed=followed, reports_end=reports_end)
@@ -110,7 +79,7 @@ def run_protected(payload):
     run(payload["application"], payload["arguments"], payload.get("application_digest"))
 
 
-def main_of_folder(url):
+def main(url):
     """Wait for the grant, then protect the driver and run the job."""
     from pyspark import SparkContext
 
@@ -139,26 +108,23 @@ def main_of_folder(url):
 
 def run_granted(jvm, files, nonce, admission):
     """Run the job of the payload that was granted."""
-    from airflow_occ_provider.driver.contract import FACTS as FACTS_OF_ATTEMPT
     from airflow_occ_provider.driver.contract import Life, Pace
     from airflow_occ_provider.in_driver import granted
-    from airflow_occ_provider.in_driver.report import Report
 
     payload = json.loads(admission.payload)
     ttl_s = payload.get("ttl_s")
     pace = Pace.of(ttl_s, payload.get("tick_s"), payload.get("poll_s"))
-    facts = Report(
-        lambda content: files.write(FACTS_OF_ATTEMPT, content),
-        report,
-        pause_s=pace.report_pause_s if files.is_remote else 0.0,
-    )
+    facts = report_to(files, payload, pace)
     life = Life.begin(ttl_s, admission.run.since, is_leased=payload.get("is_leased", True))
     killer = functools.partial(kill, jvm, process_of(jvm))
     driver = granted.Driver(files, nonce, life, facts, say=report, kill=killer, pace=pace)
-    COPIES.append(facts)
+    REPORTS.append(facts)
     GRANTED.append(driver)
     driver.start()
-    driver.heed_signal()
+    # On the worker the processes' end proves the driver's, and Spark's hooks remove its scratch folders.
+    is_on_worker = payload.get("is_private")
+    if not is_on_worker:
+        driver.heed_signal()
     with reporting():
         try:
             is_protected = protected(jvm, payload)
@@ -171,10 +137,23 @@ def run_granted(jvm, files, nonce, admission):
             return EXIT_UNPROTECTED
         for guard in GUARD:
             driver.guarded(guard)
+            if not is_on_worker:
+                driver.heed_signal_of_jvm()
         if driver.is_over():
             granted.wait_for_the_end()
         run_protected(payload)
     return 0
+
+
+def report_to(files, payload, pace):
+    """Return what takes the driver's facts to its folder."""
+    from airflow_occ_provider.driver.contract import FACTS
+    from airflow_occ_provider.in_driver.report import LocalReport, Report
+
+    if payload.get("is_private"):
+        return LocalReport(files.path)
+    pause_s = pace.report_pause_s if files.is_remote else 0.0
+    return Report(lambda content: files.write(FACTS, content), report, pause_s=pause_s)
 
 
 def details_of_driver(jvm, url):
@@ -237,12 +216,17 @@ def kill(jvm, process):
 
 @contextlib.contextmanager
 def reporting():
-    """Copy the rest of the facts at the end of a block."""
+    """Report the rest of the facts at the end of a block."""
     try:
         yield
     finally:
-        for copy in COPIES:
-            copy.close()
+        close_reports()
+
+
+def close_reports():
+    """Report the rest of the facts."""
+    for facts in REPORTS:
+        facts.close()
 
 
 def program(name, source):
@@ -274,22 +258,6 @@ def content_of(name):
         return jvm.org.apache.commons.io.IOUtils.toByteArray(stream)
 
 
-def taken(name):
-    """Return the content of a file, and remove one that has a URL.
-
-    Others may read the place of a URL. A plain path is in a folder that only this account reads, or in
-    a volume or container that ends with the driver.
-    """
-    content, path = content_of(name), plain_path(name)
-    with contextlib.suppress(Exception):  # a role may not delete; then its task does so later
-        if REMOTE.match(path):
-            _, files, remote = remote_file(name)
-            files.delete(remote, False)
-        elif path != name:
-            os.unlink(path)
-    return content
-
-
 def remote_file(name):
     """Return the driver's JVM, and a file with its file system there."""
     from pyspark import SparkContext
@@ -313,7 +281,6 @@ def local_path(name):
 def run(application, arguments, digest=None):
     """Run the job, and report its end."""
     code = 1
-    os.register_at_fork(after_in_child=forget_descriptor)  # a daemon would hold the log open
     report_sudden_end()
     try:
         become(application, arguments, digest)
@@ -352,8 +319,7 @@ def report_sudden_end():
     def report_and_leave(status):
         report_end(status & 0xFF)
         if os.getpid() == RUNNER:
-            for copy in COPIES:
-                copy.close()
+            close_reports()
         leave(status)
 
     os._exit = report_and_leave
@@ -377,66 +343,14 @@ def die_after_pause(limit_s):
 
 
 def report(fact, **details):
-    """Write a fact to the private folder, or to the log even if sys.stderr changed.
+    """Report a fact.
 
-    A fork of this process, such as a daemon that the job starts, has nothing to report. In the folder a
-    line begins with a line break too: the one before may be cut off, since the disk was full.
+    A fork of this process, such as a daemon that the job starts, has nothing to report.
     """
-    if os.getpid() != RUNNER:
-        return
-    line = json.dumps({"fact": fact, **details}).encode() + b"\n"
-    for copy in COPIES:
-        copy.add(line)
-    if COPIES:
-        return
-    with contextlib.suppress(OSError), open(descriptor(), "wb", closefd=False) as facts:
-        facts.write((b"\n" if FOLDER else PREFIX.encode()) + line)
-
-
-def files_of_hudi():
-    """Return the files where Hudi's loggers report, with what each line begins.
-
-    No file stands for the log.
-    """
-    if FOLDER:
-        return [(os.path.join(FOLDER[0], HUDI), "\n")]  # %n would take the brace for its options
-    return [(copy.path, "") for copy in COPIES] or [(None, PREFIX)]
-
-
-def keep_descriptor():
-    """Keep open where facts go: the job may close its output or remove files."""
-    if FOLDER:
-        facts = os.open(os.path.join(FOLDER[0], FACTS), os.O_WRONLY | os.O_APPEND)
-        KEPT[:] = facts, identity(facts)
-        return
-    with contextlib.suppress(OSError):
-        log = os.dup(2)
-        KEPT[:] = log, identity(log)
-
-
-def forget_descriptor():
-    """Close the kept descriptor in a fork of this process."""
-    with contextlib.suppress(OSError):
-        if KEPT and identity(KEPT[0]) == KEPT[1]:
-            os.close(KEPT[0])
-    KEPT.clear()
-
-
-def descriptor():
-    """Return the kept descriptor, or another one if the job has closed or replaced it."""
-    with contextlib.suppress(OSError):
-        if KEPT and identity(KEPT[0]) == KEPT[1]:
-            return KEPT[0]
-    if FOLDER:
-        keep_descriptor()
-        return KEPT[0]
-    return 2
-
-
-def identity(descriptor):
-    """Return which file a descriptor stands for."""
-    file = os.fstat(descriptor)
-    return file.st_dev, file.st_ino
+    if os.getpid() == RUNNER:
+        line = json.dumps({"fact": fact, **details}).encode() + b"\n"
+        for facts in REPORTS:
+            facts.add(line)
 
 
 def causes_of(error):
@@ -575,7 +489,7 @@ def place_of_defaults(jvm):
 def follow(jvm, *files):
     """Have Hudi's loggers of instants and conflicts report; return whether they do.
 
-    Each file is given with what its lines begin with; without a name it is the log.
+    Each file is given with what its lines begin with.
     """
     try:
         log4j = jvm.org.apache.logging.log4j
@@ -595,17 +509,14 @@ def follow(jvm, *files):
     return True
 
 
-def reporting_appender(jvm, file, prefix):
-    """Return a started appender that writes messages as facts to the log or a file."""
+def reporting_appender(jvm, file, line_start):
+    """Return a started appender that writes messages as facts to a file."""
     core = jvm.org.apache.logging.log4j.core
-    layout = core.layout.PatternLayout.newBuilder().withPattern(prefix + LAYOUT)
+    layout = core.layout.PatternLayout.newBuilder().withPattern(line_start + LAYOUT)
     layout = layout.withCharset(jvm.java.nio.charset.StandardCharsets.UTF_8)
-    console = core.appender.ConsoleAppender
-    builder = console.newBuilder().setTarget(console.Target.SYSTEM_ERR)
-    if file:
-        builder = core.appender.FileAppender.newBuilder().withFileName(file).withAppend(True)
+    builder = core.appender.FileAppender.newBuilder().withFileName(file).withAppend(True)
     builder.setLayout(layout.withAlwaysWriteExceptions(False).build())
-    builder.setName(f"airflow_occ_provider{file or ''}")
+    builder.setName(f"airflow_occ_provider{file}")
     appender = builder.build()
     appender.start()
     return appender
@@ -641,7 +552,7 @@ def become(application, arguments, digest):
 
 
 def folder_of(arguments):
-    """Return the folder that the arguments name; None for the other form."""
+    """Return the folder that the arguments name; None if there is none."""
     for number, argument in enumerate(arguments):
         name, is_joined, value = argument.partition("=")
         if name == NAMED_FOLDER:
@@ -650,9 +561,11 @@ def folder_of(arguments):
 
 
 def start(arguments):
-    """Run in the form that the arguments have."""
+    """Run the job of the folder that the arguments name."""
     folder = folder_of(arguments)
-    return main(*arguments) if folder is None else main_of_folder(folder)
+    if folder is None:
+        sys.exit("The folder of an attempt is needed, as the only argument or after " + NAMED_FOLDER)
+    return main(folder)
 
 
 if __name__ == "__main__":

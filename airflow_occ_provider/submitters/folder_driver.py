@@ -35,6 +35,7 @@ from airflow_occ_provider.driver.attempt import (
     View,
     Watch,
     WriteGrant,
+    answered_tick,
     next_grant_step,
     next_settle_step,
     silence_s,
@@ -505,9 +506,7 @@ class Followed:
     def answer(self, extended_s: float = float("-inf")) -> None:
         """Do what a granted driver waits for: the grant itself, or an answer to its ticks.
 
-        That is known once a look was made. A driver that was revoked, or is over, waits for nothing. If
-        its commits depend on a lease, a tick is answered that had been read when an extension began: the
-        lease lasts for at least its TTL from that tick on, wherever a process was stopped in between.
+        That is known once a look was made. A driver that was revoked, or is over, waits for nothing.
 
         :param extended_s: monotonic time at which the last extension began that succeeded.
         """
@@ -517,12 +516,10 @@ class Followed:
             self.folder.write(GRANT, _grant_of(self.handle).to_bytes())
             self._has_grant = True
         until_s = float("inf") if self.lease_ttl_s is None else extended_s
-        ticks = [tick for tick, read_s in self._unanswered.items() if read_s < until_s]
-        if ticks:
-            self.folder.write(LIFE, answer_to_bytes(max(ticks)))
-            self._unanswered = {
-                tick: read_s for tick, read_s in self._unanswered.items() if tick > max(ticks)
-            }
+        tick, unanswered = answered_tick(self._unanswered, until_s)
+        if tick is not None:
+            self.folder.write(LIFE, answer_to_bytes(tick))
+            self._unanswered = unanswered
 
     def _read_facts(self, version: Hashable) -> int:
         """Read the facts that are new; return the highest tick.

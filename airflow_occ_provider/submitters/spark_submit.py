@@ -20,12 +20,20 @@ from typing import Any
 
 import psutil
 
-from airflow_occ_provider.attempts.log.facts import Entry
-from airflow_occ_provider.attempts.private_facts import PrivateFacts
-from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
+from airflow_occ_provider.attempts.log.facts import Entry, Fact
+from airflow_occ_provider.attempts.submitter import (
+    Ended,
+    Extensions,
+    Handle,
+    Running,
+    Traits,
+    Unseen,
+)
 from airflow_occ_provider.submitters import gate
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
 from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.folder_driver import Offer
+from airflow_occ_provider.submitters.private_folder import PrivateFolder
 from airflow_occ_provider.submitters.processes import (
     end_session,
     end_survivors,
@@ -35,6 +43,7 @@ from airflow_occ_provider.submitters.processes import (
 
 _ORPHAN_GRACE_S = 10.0
 _LOOK_S = 0.5
+_GATE_S = 0.1  # between two looks for a driver that waits
 _LOOKS = 3
 _LINES_AHEAD = 10_000
 _LONGEST_LINE = 1 << 20  # characters; a longer one is read in parts
@@ -48,7 +57,8 @@ class SparkSubmit:
 
     :param command: the command.
     :param environment: of the driver; ``None`` for that of this process.
-    :param folder: path of the private folder where the driver's facts go.
+    :param offer: the driver's work, in a private folder of this host; ``None`` to follow and end drivers
+        of earlier processes.
     :param killed: set when the task was asked to stop.
     """
 
@@ -64,9 +74,10 @@ class SparkSubmit:
 
     command: Sequence[str] = ()
     environment: Mapping[str, str] | None = None
-    folder: str = ""
+    offer: Offer | None = None
     killed: Flag = field(default_factory=Flag)
-    _facts: PrivateFacts = field(init=False)
+    _folder: PrivateFolder | None = field(init=False)
+    _extensions: Extensions | None = field(default=None, init=False)
     _process: Any = field(default=None, init=False)
     _is_gone: bool = field(default=False, init=False)
     _is_abandoned: threading.Event = field(default_factory=threading.Event, init=False)
@@ -76,7 +87,11 @@ class SparkSubmit:
     )
 
     def __post_init__(self) -> None:
-        self._facts = PrivateFacts(self.folder)
+        self._folder = PrivateFolder(self.offer) if self.offer else None
+
+    def feed(self, extensions: Extensions) -> None:
+        """Take the extensions of the driver's lease; see ``LeasedSubmitter``."""
+        self._extensions = extensions
 
     def submit(self, key: str, started: Callable[[Handle], None]) -> Handle:
         """Start the driver at a gate, record it, and open the gate."""
@@ -138,20 +153,28 @@ class SparkSubmit:
             self.end(handle)
         lines: list[Entry] = []
         try:
-            line = self._lines.get(timeout=wait_s)
+            line = self._lines.get(timeout=wait_s if self._is_granted else min(wait_s, _GATE_S))
             while line is not None:
                 lines.append(line)
                 if len(lines) >= _LINES_AHEAD:  # a job may print without an end: facts come between
-                    return [*self._facts.new(), *lines]
+                    return [*self._new_facts(), *lines]
                 line = self._lines.get_nowait()
         except queue.Empty:
-            return [*self._facts.new(), *lines]
-        entries = [*self._facts.new(), *lines]
+            return [*self._new_facts(), *lines]
+        entries = [*self._new_facts(), *lines]
         if entries:
             self._lines.put(None)
             return entries
-        self._facts.close()
+        if self._folder:
+            self._folder.close()
         return None
+
+    @property
+    def _is_granted(self) -> bool:
+        return self._folder is None or self._folder.is_granted
+
+    def _new_facts(self) -> list[Fact]:
+        return self._folder.new(self._extensions) if self._folder else []
 
     def end(self, handle: Handle) -> None:
         """End the driver and all that it started, also in other sessions."""

@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,10 +22,15 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from airflow_occ_provider.attempts.submission import SparkJob, prepared
+from airflow_occ_provider.attempts.driver import Driver
+from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.stack import EmbeddedStack
+from airflow_occ_provider.hooks.drivers import LocalDrivers
+from airflow_occ_provider.hooks.place_drivers import offer_of
 from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_lock_options
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder
+from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from tests.bench.harness import Goal, conclude, show
 
 JOB = Path(__file__).parents[1] / "jobs" / "timed_write.py"
@@ -131,18 +135,18 @@ def drive(folder: Path, stack: EmbeddedStack, submit: Path, name: str, number: i
     protection = hand_written_options({HOSTS_VARIABLE: stack.zookeeper.hosts})
     by_hand = {} if name == "ours" else protection
     job = SparkJob(str(JOB), [table, json.dumps({**TABLE_OPTIONS, **by_hand})])
-    with prepared(job, protection) as submission:
-        run = (submission.application, *submission.arguments)
-        if name != "ours":
+    with LocalDrivers().prepared(job, protection) as submission:
+        run, offer = (submission.application, *submission.arguments), None
+        if name == "ours":
+            offer = offer_of(submission, AttemptFolder(submission.folder))
+        else:
             run = (job.application, *job.arguments)
-        subprocess.run(
-            [str(submit), "--master", "local[2]", "--driver-memory", "1g", *run],
-            env={**os.environ, **stack.environment, "BENCH_TIMES": str(times)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=_PATIENCE_S,
-            check=True,
-        )
+        command = [str(submit), "--master", "local[2]", "--driver-memory", "1g", *run]
+        environment = {**os.environ, **stack.environment, "BENCH_TIMES": str(times)}
+        driver = Driver(SparkSubmit(command, environment, offer))
+        driver.run(f"{name}-{number}", [])
+    if driver.exit_code:
+        raise RuntimeError(f"{name} ended with exit code {driver.exit_code}")
     return recorded(times)
 
 

@@ -31,7 +31,7 @@ def follow(folder, work):
     report = Report(lambda content: files.write(FACTS, content), run_job.report)
     life = Life.begin(None, admission.run.since)
     driver = granted.Driver(files, waiting.nonce, life, report, say=run_job.report, kill=end, pace=PACE)
-    run_job.COPIES.append(report)
+    run_job.REPORTS.append(report)
     run_job.GRANTED.append(driver)
     driver.start()
     exit_code = work(admission.payload)

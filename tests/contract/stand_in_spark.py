@@ -1,6 +1,7 @@
 """A ``spark-submit`` that commits in the form of Hudi, without Spark.
 
-It is started as ``spark-submit ... PAYLOAD``. With ``STAND_IN_ZOOKEEPER`` it takes Hudi's lock there.
+It is started as ``spark-submit ... FOLDER``, and waits there for its grant. With
+``STAND_IN_ZOOKEEPER`` it takes Hudi's lock there.
 """
 
 from __future__ import annotations
@@ -9,25 +10,25 @@ import datetime as dt
 import json
 import os
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
 
 def main(words):
-    given = json.loads(Path(words[-1]).read_text())
-    options = given["options"]
+    options = granted(Path(words[-1]))["options"]
     say(fact="protected", options=len(options), followed=True)
     folder = Path(os.environ["STAND_IN_TABLE"], ".hoodie")
-    time = moment()
+    instant = moment()
     say(
         fact="hudi",
         logger="org.apache.hudi.ActiveTimelineV2",
         thread="main",
-        message=f"Creating a new instant [==>{time}__commit__REQUESTED]",
+        message=f"Creating a new instant [==>{instant}__commit__REQUESTED]",
     )
-    (folder / ".heartbeat" / time).touch()
+    (folder / ".heartbeat" / instant).touch()
     for state in (".commit.requested", ".inflight"):
-        (folder / "timeline" / f"{time}{state}").touch()
+        (folder / "timeline" / f"{instant}{state}").touch()
     with locked(options):
         say(
             fact="hudi",
@@ -35,7 +36,7 @@ def main(words):
             thread="main",
             message="Successfully resolved conflicts, if any",
         )
-        path = Path(folder.parent, "p=1", f"f1-0_1-0_{time}.parquet")
+        path = Path(folder.parent, "p=1", f"f1-0_1-0_{instant}.parquet")
         path.parent.mkdir(exist_ok=True)
         path.touch()
         stats = {"fileId": "f1-0", "path": f"p=1/{path.name}", "prevCommit": "null", "numInserts": 1}
@@ -45,13 +46,21 @@ def main(words):
             "operationType": "UPSERT",
             "extraMetadata": signature,
         }
-        (folder / "timeline" / f"{time}_{moment()}.commit").write_text(json.dumps(commit))
-    (folder / ".heartbeat" / time).unlink()
+        (folder / "timeline" / f"{instant}_{moment()}.commit").write_text(json.dumps(commit))
+    (folder / ".heartbeat" / instant).unlink()
     say(fact="end", exit_code=0)
 
 
+def granted(folder):
+    """Wait for the grant, and return the payload."""
+    (folder / "hello.stand_in").write_text("{}")
+    while not (folder / "grant").exists():
+        time.sleep(0.01)
+    return json.loads((folder / "payload").read_text())
+
+
 def say(**fact):
-    with Path(sys.argv[-1]).with_name("facts.jsonl").open("a") as facts:
+    with Path(sys.argv[-1], "facts.jsonl").open("a") as facts:
         facts.write(f"{json.dumps(fact)}\n")
 
 

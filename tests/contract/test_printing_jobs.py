@@ -9,9 +9,10 @@ import queue
 import pytest
 
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
-from airflow_occ_provider.in_driver.run_job import FACTS, HUDI
+from airflow_occ_provider.driver.contract import HUDI_FACTS
 from airflow_occ_provider.submitters import spark_submit
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
+from tests.unit.test_private_folder import offer_in
 
 KEY = f"key-of-a-printing-job-{os.getpid()}"
 LINE, LINES_AHEAD = 100, 20
@@ -23,12 +24,10 @@ IN_PIPE = 1 << 16  # bytes
 def printing(tmp_path, monkeypatch):
     """A driver whose job prints without an end, as its submitter and handle."""
     monkeypatch.setattr(spark_submit, "_LINES_AHEAD", LINES_AHEAD)
-    for name in (FACTS, HUDI):
-        (tmp_path / name).touch()
     submitter = SparkSubmit(
         ["sh", "-c", f"exec yes {'x' * (LINE - 1)}"],
         {**os.environ, IDENTITY_VARIABLE: KEY},
-        str(tmp_path),
+        offer_in(tmp_path),
     )
     handle = submitter.submit(KEY, lambda _: None)
     yield submitter, handle, tmp_path
@@ -36,7 +35,7 @@ def printing(tmp_path, monkeypatch):
 
 
 def report(folder, number):
-    with (folder / HUDI).open("a") as facts:
+    with (folder / HUDI_FACTS).open("a") as facts:
         facts.write(json.dumps({"fact": "hudi", "message": str(number)}) + "\n")
 
 

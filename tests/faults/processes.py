@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import signal
 import threading
@@ -16,14 +15,14 @@ import psutil
 from airflow_occ_provider.driver.contract import GRANT
 from airflow_occ_provider.storage.attempt_folder import HIDDEN
 
-PAYLOAD = re.compile(r"(^|/)airflow_occ_[^/]*\.json$")
+WRITES = "WRITES"
+"""The environment variable by which a task of a rig tells what a driver on its host writes."""
 FOLDER = re.compile(rf"file://(/.*)/{re.escape(HIDDEN)}/([^/]+)/[^/]+/[^/]+")
-_payloads = {}
 
 
 def drivers(table):
     """Return the running JVMs of drivers that write a table; a lazy clean of ours is one, too."""
-    return [one for one in _living("java") if str(table) in _arguments(one) and not _submits(one)]
+    return [one for one in _living("java") if str(table) in _tables(one) and not _submits(one)]
 
 
 def granted(table):
@@ -33,7 +32,7 @@ def granted(table):
 
 def programs(table):
     """Return the running Python programs of those drivers."""
-    return [one for one in _living("python") if str(table) in _arguments(one) and _is_runner(one)]
+    return [one for one in _living("python") if str(table) in _tables(one) and _is_runner(one)]
 
 
 def end_all(table):
@@ -112,14 +111,13 @@ def _command(process):
     return []
 
 
-def _arguments(process):
-    """Return the arguments of a job: they are in the payload of its driver, which its end removes.
-
-    Of a driver that follows a folder, that names the table.
-    """
-    command = _command(process)
-    tables = ["/".join(folder.group(1, 2)) for folder in map(FOLDER.fullmatch, command) if folder]
-    return [*tables, *(argument for part in command for argument in _payload(process, part))]
+def _tables(process):
+    """Return the tables of a driver: by its task's variable, or by the folder of its attempt."""
+    folders = filter(None, map(FOLDER.fullmatch, _command(process)))
+    tables = ["/".join(folder.group(1, 2)) for folder in folders]
+    with contextlib.suppress(psutil.Error):
+        tables.append(process.environ().get(WRITES))
+    return tables
 
 
 def _submits(process):
@@ -131,15 +129,6 @@ def _submits(process):
 def _is_granted(part):
     folder = FOLDER.fullmatch(part)
     return not folder or Path(part.removeprefix("file://"), GRANT).exists()
-
-
-def _payload(process, path):
-    """Return the arguments in a payload, whose name is unique; in YARN it has no folder."""
-    name = Path(path).name
-    if name not in _payloads and PAYLOAD.search(path):
-        with contextlib.suppress(OSError, ValueError, psutil.Error):
-            _payloads[name] = json.loads(Path(process.cwd(), path).read_text())["arguments"]
-    return _payloads.get(name, ())
 
 
 def _is_runner(process):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import stat
 import zipfile
@@ -13,6 +12,7 @@ import pytest
 
 from airflow_occ_provider.attempts.commit import find_commit
 from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.driver.contract import GRANT
 from airflow_occ_provider.embedded.bundle import find_bundle
 from airflow_occ_provider.storage.table import HudiTable
 from tests.writers import (
@@ -158,20 +158,19 @@ def test_what_the_driver_is_given_is_seen_by_its_owner_alone(hudi_stack, tmp_pat
     writer = Writer(hudi_stack, tmp_path / "t", arguments, hudi_options=options).start()
     wait_for("the gate", (tmp_path / "w.begun").exists, writer)
     processes = [one.info for one in psutil.process_iter(["cmdline", "environ"])]
-    payload = Path(writer.process.args[-1])
-    assert any(str(payload) in (one["cmdline"] or ()) for one in processes)
+    folder = Path(writer.process.args[-1])
+    assert any(str(folder) in (one["cmdline"] or ()) for one in processes)
     assert secret not in str(processes)
-    assert secret in json.dumps(json.loads(payload.read_text()))
-    assert stat.S_IMODE(payload.stat().st_mode) == 0o600
-    assert stat.S_IMODE(payload.parent.stat().st_mode) == 0o700
-    kept = [*hudi_stack.folder.rglob("*"), *tmp_path.rglob("*")]
+    assert (folder / GRANT).exists()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    kept = [*hudi_stack.folder.rglob("*"), *tmp_path.rglob("*"), *folder.rglob("*")]
     assert not [one for one in kept if one.is_file() and secret.encode() in one.read_bytes()]
     (tmp_path / "w.go").touch()
     settlement = writer.wait()
     assert settlement.outcome is Outcome.COMMITTED, writer.log[-3000:]
     assert settlement.commit.metadata.extra["_several"] == several
     assert secret not in writer.log
-    assert not payload.parent.exists()
+    assert not folder.exists()
 
 
 def test_every_kind_of_write_is_checked_and_signed(hudi_stack, tmp_path):

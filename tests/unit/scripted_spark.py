@@ -1,7 +1,7 @@
 """A ``spark-submit`` that runs no Spark: a script that does to a table what a plan says.
 
-It speaks to its task as a real driver does: it reads its input, reports the runner's facts, logs
-Hudi's records, and writes a timeline of layout 2.
+It speaks to its task as a real driver does: it waits for its grant, reads its payload, reports the
+runner's facts and Hudi's records, and writes a timeline of layout 2.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ LOCK = zookeeper_lock_options(
 SCRIPT = """#!/usr/bin/env python3
 import json, os, pathlib, signal, sys, time
 
-HOME = pathlib.Path(__file__).parents[1]
-GIVEN = json.loads(pathlib.Path(sys.argv[-1]).read_text())
-SIGNED = {key: text for key, text in GIVEN["options"].items() if key.startswith("_airflow_")}
+HOME, FOLDER = pathlib.Path(__file__).parents[1], pathlib.Path(sys.argv[-1])
+SIGNED = {}
 CONFLICT = (
     "org.apache.hudi.exception.HoodieWriteConflictException: Cannot resolve conflicts for overlapping "
     "writes between first operation = {actionType=commit, instantTime=%s, actionState=INFLIGHT}, "
@@ -34,7 +33,7 @@ CONFLICT = (
 
 
 def fact(fact, **more):
-    with pathlib.Path(sys.argv[-1]).with_name("facts.jsonl").open("a") as facts:
+    with (FOLDER / "facts.jsonl").open("a") as facts:
         facts.write(json.dumps({"fact": fact, **more}) + "\\n")
 
 
@@ -84,9 +83,19 @@ def fatal(text, jvm=True):
     fact("fatal", causes=[{"type": name, "message": message, "jvm": jvm, "frames": []}])
 
 
+def wait():
+    (FOLDER / "hello.scripted").write_text("{}")
+    while not (FOLDER / "grant").exists():
+        time.sleep(0.01)
+    payload = json.loads((FOLDER / "payload").read_text())
+    SIGNED.update((key, text) for key, text in payload["options"].items() if key.startswith("_airflow_"))
+
+
 plans = json.loads((HOME / "plans.json").read_text())
 plan = plans.pop(0)
 (HOME / "plans.json").write_text(json.dumps(plans))
+if plan[:1] != [["hang"]]:
+    wait()
 for step, *given in plan:
     if step == "protected":
         fact("protected", followed=True, reports_end=True)

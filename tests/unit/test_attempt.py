@@ -18,7 +18,6 @@ from airflow_occ_provider.attempts.submission import (
     SparkJob,
     effective_options,
     local_path,
-    prepared,
     refuse_unproven,
     remove_leftovers,
 )
@@ -26,9 +25,9 @@ from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.driver.attempt import LIFE_S
 from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hooks.drivers import LocalDrivers
 from airflow_occ_provider.hudi.writer.options import RULES, SPARK_SETTINGS, contradictions, job_rules
 from airflow_occ_provider.in_driver import run_job, session_rules
-from airflow_occ_provider.in_driver.run_job import FACTS, HUDI
 from airflow_occ_provider.storage.address import parse_table_path
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 
@@ -193,21 +192,17 @@ def test_a_job_that_the_driver_reads_by_its_url_stays_there(application, is_remo
     job = SparkJob(application)
     refuse_unproven(job, EMPTY, is_remote=is_remote)
     assert local_path(application) is None
-    with prepared(job, OURS) as submission:
+    with LocalDrivers().prepared(job, OURS) as submission:
         assert payload_of(submission)["application"] == application
 
 
 def test_a_local_url_is_a_path_on_the_drivers_machine(job, tmp_path):
     named = f"local://{job.application}"
     refuse_unproven(SparkJob(named), EMPTY)
-    with prepared(SparkJob(named), OURS) as submission:
+    with LocalDrivers().prepared(SparkJob(named), OURS) as submission:
         assert payload_of(submission)["application"] == job.application
     of_image = SparkJob("local:///opt/image/job.py")
     refuse_unproven(of_image, EMPTY, is_remote=True)
-    with prepared(of_image, OURS, is_remote=True) as submission:
-        assert submission.files == (submission.files[0],)
-        payload = json.loads(Path(submission.files[0]).read_text(encoding="utf-8"))
-        assert payload["application"] == "/opt/image/job.py"
     folder = AttemptFolder(f"file://{tmp_path}/run/1")
     with offered(of_image, OURS, folder) as submission:
         payload = json.loads(submission.content["payload"])
@@ -241,7 +236,7 @@ def test_what_a_waiting_task_has_offered_stays(job, tmp_path):
 
 
 def payload_of(submission):
-    return json.loads(Path(submission.arguments[-1]).read_text(encoding="utf-8"))
+    return json.loads(submission.content["payload"])
 
 
 def test_the_deploy_mode_that_spark_takes_decides(job):
@@ -252,20 +247,18 @@ def test_the_deploy_mode_that_spark_takes_decides(job):
         refuse_unproven(SparkJob(job.application, deploy_mode="cluster"), EMPTY)
 
 
-def test_the_file_is_its_owners_alone_and_holds_all_that_the_driver_is_given(job):
+def test_the_folder_is_its_owners_alone_and_the_driver_is_given_all_that_it_needs(job):
     given = {**OURS, " hoodie.b ": " x=y\nz ", IDENTITY_KEY: "one"}
-    with prepared(job, given, without=("hoodie.clustering.",)) as submission:
-        digest, path = submission.arguments
-        payload = Path(path)
-        assert digest == hashlib.sha256(payload.read_bytes()).hexdigest()
-        assert stat.S_IMODE(payload.stat().st_mode) == 0o600
-        assert stat.S_IMODE(payload.parent.stat().st_mode) == 0o700
-        assert payload.parent == Path(submission.folder)
-        assert {path.name for path in payload.parent.iterdir()} == {payload.name, FACTS, HUDI}
-        assert payload.name.startswith("airflow_occ_one_")
-        assert Path(submission.application).name == "run_job.py"
+    with LocalDrivers().prepared(job, given, without=("hoodie.clustering.",)) as submission:
+        (argument,) = submission.arguments
+        folder = Path(argument)
+        assert argument == submission.folder
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert [path.name for path in folder.iterdir()] == ["run_job.py"], "the job is read where it is"
+        assert folder.name.startswith("airflow_occ_one_")
+        assert submission.application == str(folder / "run_job.py")
         assert submission.environment == {IDENTITY_VARIABLE: "one"}
-        content = json.loads(payload.read_text())
+        content = payload_of(submission)
         assert len(content.pop("salt")) == 32
         session = content.pop("session")
         assert session.pop("program") == Path(session_rules.__file__).read_text()
@@ -280,20 +273,23 @@ def test_the_file_is_its_owners_alone_and_holds_all_that_the_driver_is_given(job
             "rules": [rule._asdict() for rule in RULES],
             "spark": SPARK_SETTINGS,
             "classes": [],
+            "ttl_s": LIFE_S,
+            "is_leased": False,
+            "is_private": True,
         }
-    assert not payload.parent.exists()
+    assert not folder.exists()
 
 
-def test_the_file_goes_also_when_the_attempt_fails(job):
-    with pytest.raises(KeyError), prepared(job, OURS) as submission:
+def test_the_folder_goes_also_when_the_attempt_fails(job):
+    with pytest.raises(KeyError), LocalDrivers().prepared(job, OURS) as submission:
         raise KeyError
-    assert not Path(submission.arguments[-1]).exists()
+    assert not Path(*submission.arguments).exists()
 
 
 def test_what_an_attempt_could_not_remove_is_removed_by_its_identity(job):
     with (
-        prepared(job, {IDENTITY_KEY: "mine"}) as mine,
-        prepared(job, {IDENTITY_KEY: "other"}) as other,
+        LocalDrivers().prepared(job, {IDENTITY_KEY: "mine"}) as mine,
+        LocalDrivers().prepared(job, {IDENTITY_KEY: "other"}) as other,
     ):
         remove_leftovers("mine")
         assert not Path(*mine.arguments).exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from itertools import pairwise
 from pathlib import Path
@@ -63,6 +64,23 @@ def test_lines_of_both_processes_are_copied_while_the_job_runs(quick):
         b"a cut line\n",
         *map(line, (1, 2, 3)),
     ]
+
+
+@pytest.mark.parametrize("other", [b"", line(7)])
+def test_a_job_that_closes_what_is_open_keeps_its_report(quick, tmp_path, other):
+    """Another file gets the number of the closed one; it is the job's own."""
+    storage = Storage()
+    report, of_jvm = started(storage)
+    number = report._of_jvm.fileno()
+    os.close(number)
+    if other:
+        (tmp_path / "of_the_job").write_bytes(other)
+        opened = os.open(tmp_path / "of_the_job", os.O_RDONLY)
+        os.dup2(opened, number)
+    report.add(line(1))
+    assert report.close()
+    of_jvm.close()
+    assert storage.written[-1] == line(1)
 
 
 def test_nothing_is_written_again_if_nothing_is_new(quick):

@@ -368,6 +368,7 @@ def test_a_driver_that_is_being_ended_has_no_other_end(storage, running):
 def test_a_signal_that_the_jvm_alone_gets_ends_its_driver(running):
     guard = Guard()
     process = running(guard)
+    process.driver.heed_signal_of_jvm()
     guard.asked.set()
     assert process.killed.wait(PATIENCE_S)
     (end,) = process.facts("end")
@@ -420,7 +421,7 @@ class Copy:
 
 commits = []
 run_job.GRANTED.append(Driver())
-run_job.COPIES.append(Copy())
+run_job.REPORTS.append(Copy())
 run_job.run("job.py", [])
 """
 

@@ -8,7 +8,6 @@ import re
 import subprocess
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 
 import pytest
 from airflow.cli.cli_parser import get_parser
@@ -94,8 +93,7 @@ class Clean(HudiCleanOperator):
         return run
 
     def drive(self, run, submission, listen):
-        (_, path) = submission.arguments
-        payload = json.loads(Path(path).read_text())
+        payload = json.loads(submission.content["payload"])
         assert (payload["application"], payload["arguments"]) == (clean_job.__file__, [self.table])
         assert payload["options"]["hoodie.client.heartbeat.interval_in_ms"] == "60000"
         self.runs += 1

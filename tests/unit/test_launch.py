@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.attempts.submission import SparkJob, prepared
+from airflow_occ_provider.attempts.submission import SparkJob
+from airflow_occ_provider.hooks.drivers import LocalDrivers
 from airflow_occ_provider.hooks.launch import Launch
 from airflow_occ_provider.hooks.spark import attempt_hook, spark_hook
 from airflow_occ_provider.hudi.format.properties import parse_table_properties
@@ -29,7 +30,7 @@ def command(monkeypatch, tmp_path):
         task = HudiWriteOperator(
             task_id="t", application=str(tmp_path / "job.py"), table="/t", conf=conf, **given
         )
-        with prepared(SparkJob(task.application), {}) as submission:
+        with LocalDrivers().prepared(SparkJob(task.application), {}) as submission:
             hook = attempt_hook(spark_hook(task), task)
             words = Launch(hook, submission, {}, Flag(), SITE).command()
             if "--properties-file" not in words:

@@ -257,10 +257,11 @@ def test_a_driver_that_starts_is_shown_with_all_its_options(dag, asked, monkeypa
         task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=sent.append), raising=False
     )
     task.hudi_defaults = {"a": "b"}
-    submission = Submission("run.py", ("payload.json",), {"AIRFLOW_OCC_IDENTITY": "one"})
+    identity, content = {"AIRFLOW_OCC_IDENTITY": "one"}, {"payload": b"{}"}
+    submission = Submission("run.py", ("/private",), identity, "/private", content)
     run = SparkRun(task, context_of(task), Flag())
     with run.substituted(submission):
-        assert (task.application, task.application_args) == ("run.py", ["payload.json"])
+        assert (task.application, task.application_args) == ("run.py", ["/private"])
         assert task.driver_class_path == "/mine"
         assert task.env_vars == {"HUDI_CONF_DIR": "/site", "AIRFLOW_OCC_IDENTITY": "one"}
     assert (task.application_args, task.env_vars) == (["mine"], own["env_vars"])

@@ -13,36 +13,34 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from airflow_occ_provider.attempts.log.facts import read_fact
-from airflow_occ_provider.attempts.private_facts import PrivateFacts
-from airflow_occ_provider.attempts.submission import runner_arguments
+from airflow_occ_provider.attempts.log.facts import parse_fact
 from airflow_occ_provider.driver import contract
 from airflow_occ_provider.driver.shipped import runner_source
 from airflow_occ_provider.in_driver import guard, run_job, run_sql, session_rules
 from airflow_occ_provider.in_driver.folder import HadoopFolder
 from tests.suspended import suspended
 
-RUN = (
-    "import sys; from airflow_occ_provider.in_driver import run_job as r; r.run(sys.argv[1], ['x', 'y'])"
-)
+RUN = """
+import pathlib, sys
+from airflow_occ_provider.in_driver import report, run_job as r
+r.REPORTS.append(report.LocalReport(pathlib.Path(sys.argv[2])))
+r.run(sys.argv[1], ['x', 'y'])
+"""
 
 
-def run(folder, code, private=None):
-    """Run a job as the runner does; its exit code, its output, and what was reported.
-
-    :param private: the folder for facts; without one they go to the log.
-    """
-    job = folder / "job.py"
+def run(folder, code, program=RUN):
+    """Run a job as the runner does; return its exit code and output, and what was reported."""
+    job, reports = folder / "job.py", folder / "reports"
     job.write_text(code)
-    opened = f"r.FOLDER.append({str(private)!r}); " if private else ""
-    opened += "r.keep_descriptor(); "
-    command = [sys.executable, "-c", RUN.replace("r.run", f"{opened}r.run"), str(job)]
+    reports.mkdir()
+    command = [sys.executable, "-c", program, str(job), str(reports)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if private:
-        assert run_job.PREFIX not in done.stderr
-        return done, PrivateFacts(str(private)).new()
-    facts = [fact for line in done.stderr.splitlines() if (fact := read_fact(line))]
-    return done, facts
+    return done, facts_in(reports)
+
+
+def facts_in(reports):
+    lines = (reports / contract.FACTS).read_text().splitlines()
+    return [fact for line in lines if (fact := parse_fact(line))]
 
 
 @pytest.mark.parametrize(
@@ -70,17 +68,13 @@ def run(folder, code, private=None):
         ("import os; child = os.fork() or os._exit(7); os.waitpid(child, 0)", 0),
     ],
 )
-@pytest.mark.parametrize("private", [None, "private"])
-def test_the_end_is_reported_with_the_programs_exit_code(tmp_path, private, code, exit_code):
-    (tmp_path / "private").mkdir()
-    for name in (run_job.FACTS, run_job.HUDI):
-        (tmp_path / "private" / name).touch(mode=0o600)
-    done, facts = run(tmp_path, code, private and tmp_path / private)
+def test_the_end_is_reported_with_the_programs_exit_code(tmp_path, code, exit_code):
+    done, facts = run(tmp_path, code)
     assert done.returncode == exit_code
     assert facts == [{"fact": "end", "exit_code": exit_code}]
 
 
-def test_no_fact_goes_to_a_file_of_the_job_and_no_fork_holds_the_log(tmp_path):
+def test_no_fact_goes_to_a_file_of_the_job(tmp_path):
     code = (
         "import os, subprocess, sys\n"
         "os.closerange(3, 99)\n"
@@ -90,7 +84,7 @@ def test_no_fact_goes_to_a_file_of_the_job_and_no_fork_holds_the_log(tmp_path):
         "    [os.dup2(nowhere, each) for each in range(3)]\n"
         "    os.execvp('sleep', ['sleep', '60'])\n"
     )
-    _, facts = run(tmp_path, code)  # it waits for the end of all that hold the log
+    _, facts = run(tmp_path, code)
     assert facts == [{"fact": "end", "exit_code": 0}]
     assert (tmp_path / "job.py.out").read_text() == ""
 
@@ -237,18 +231,22 @@ def test_older_pythons_load_every_file_and_run_a_job(tmp_path, python):
     loaded = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert loaded.stdout == "False\n", loaded.stderr
     (tmp_path / "job.py").write_text("import sys; print(__name__, sys.argv[1:]); sys.exit(3)")
-    code = f"import sys; sys.path.insert(0, {str(IN_DRIVER[0].parent)!r}); import run_job as r;"
+    code = f"import pathlib, sys; sys.path.insert(0, {str(tmp_path)!r}); import runner\n"
+    code += "report = sys.modules['airflow_occ_shipped.in_driver.report']\n"
+    code += "r = sys.modules['airflow_occ_shipped.in_driver.run_job']\n"
+    code += f"r.REPORTS.append(report.LocalReport(pathlib.Path({str(tmp_path)!r})))\n"
     code += f"r.run('file://{tmp_path / 'job.py'}', ['x'])"
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "__main__ ['x']\n"), done.stderr
-    assert read_fact(done.stderr) == {"fact": "end", "exit_code": 3}
+    assert facts_in(tmp_path) == [{"fact": "end", "exit_code": 3}]
 
 
 # In the place of the JVM: a process that starts the runner, which is paused or busy for a while.
 JVM = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]]); print('it lives')"
 PROGRAM = """
-import os, threading, time
-from airflow_occ_provider.in_driver import run_job as runner
+import os, pathlib, threading, time
+from airflow_occ_provider.in_driver import report, run_job as runner
+runner.REPORTS.append(report.LocalReport(pathlib.Path("FOLDER")))
 threading.Thread(target=runner.die_after_pause, args=(LIMIT,), daemon=True).start()
 time.sleep(0.1)
 print(os.getpid(), flush=True)
@@ -256,8 +254,8 @@ JOB
 """
 
 
-def jvm(limit_s, job):
-    program = PROGRAM.replace("LIMIT", str(limit_s)).replace("JOB", job)
+def jvm(limit_s, job, reports="."):
+    program = PROGRAM.replace("LIMIT", str(limit_s)).replace("JOB", job).replace("FOLDER", str(reports))
     return subprocess.Popen(
         [sys.executable, "-c", JVM, program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -270,11 +268,11 @@ def pause(running):
         subprocess.run(["sleep", "1.2"], check=True)
 
 
-def test_a_driver_that_was_paused_for_too_long_ends_itself():
-    with jvm(1, "time.sleep(60)") as running:
+def test_a_driver_that_was_paused_for_too_long_ends_itself(tmp_path):
+    with jvm(1, "time.sleep(60)", tmp_path) as running:
         pause(running)
         assert running.wait(60) == -signal.SIGKILL
-        assert read_fact(running.stderr.readline())["fact"] == "paused"
+    assert [fact["fact"] for fact in facts_in(tmp_path)] == ["paused"]
 
 
 def test_a_shorter_pause_does_not_end_a_driver():
@@ -296,13 +294,9 @@ def test_a_local_file_is_used_where_it_lies(name):
     assert run_job.local_path(name) in ("/a/b.py", "b.py")
 
 
-@pytest.mark.parametrize("private", [None, "private"])
-def test_a_job_of_ours_reports_as_the_runner_does(tmp_path, private):
-    (tmp_path / "private").mkdir()
-    for name in (run_job.FACTS, run_job.HUDI):
-        (tmp_path / "private" / name).touch(mode=0o600)
+def test_a_job_of_ours_reports_as_the_runner_does(tmp_path):
     program, _, _ = Path(run_sql.__file__).read_text().partition("if __name__")
-    done, facts = run(tmp_path, f"{program}refuse('a problem')", private and tmp_path / private)
+    done, facts = run(tmp_path, f"{program}refuse('a problem')")
     reason = "a problem; no statement was run"
     assert done.returncode == run_job.EXIT_UNPROTECTED
     assert facts == [
@@ -311,49 +305,12 @@ def test_a_job_of_ours_reports_as_the_runner_does(tmp_path, private):
     ]
 
 
-@pytest.mark.parametrize(("scheme", "stays"), [("", True), ("file://", False), ("file:", False)])
-def test_an_input_that_others_may_read_is_gone_once_it_is_read(tmp_path, scheme, stays):
-    path = tmp_path / "payload.json"
-    path.write_bytes(b"secret")
-    assert run_job.taken(f"{scheme}{path}") == b"secret"
-    assert path.exists() is stays
-
-
-def test_an_input_that_cannot_be_removed_is_read_all_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "unlink", MagicMock(side_effect=PermissionError))
-    (tmp_path / "payload.json").write_bytes(b"secret")
-    assert run_job.taken(f"file:{tmp_path}/payload.json") == b"secret"
-
-
-@pytest.mark.parametrize("is_private", [True, False])
-@pytest.mark.parametrize("changed", [b"", b"{}", b'{"application": "of another"}\n'])
-def test_another_input_than_the_tasks_is_refused(tmp_path, monkeypatch, capfd, changed, is_private):
-    for name in ("FOLDER", "KEPT"):
-        monkeypatch.setattr(run_job, name, [])
-    monkeypatch.setattr(run_job, "die_with_driver", lambda: None)
-    if is_private:
-        for name in (run_job.FACTS, run_job.HUDI):
-            (tmp_path / name).touch()
-    spark = MagicMock()
-    monkeypatch.setitem(sys.modules, "pyspark", spark)
-    path, content = tmp_path / "payload.json", b'{"application": "of the task"}\n'
-    path.write_bytes(changed)
-    assert run_job.main(*runner_arguments(str(path), content)) == run_job.EXIT_UNPROTECTED
-    printed = capfd.readouterr().err
-    (refusal,) = PrivateFacts(str(tmp_path)).new() if is_private else [read_fact(printed)]
-    assert refusal["fact"] == "not_protected"
-    assert str(path) in refusal["reason"]
-
-
 @pytest.mark.parametrize(("content", "exit_code"), [("pass", 0), ("print('of another')", 78)])
 def test_another_job_than_the_tasks_is_refused(tmp_path, content, exit_code):
-    job = tmp_path / "job.py"
-    job.write_text(content)
-    arguments = f"{str(job)!r}, [], {contract.digest(b'pass')!r}"
-    code = f"from airflow_occ_provider.in_driver import run_job as r; r.run({arguments})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    arguments = f"['x', 'y'], {contract.digest(b'pass')!r}"
+    done, facts = run(tmp_path, content, RUN.replace("['x', 'y']", arguments))
     assert done.returncode == exit_code
-    assert ("is not what its task has written" in done.stderr) == bool(exit_code)
+    assert ("is not what its task has written" in str(facts)) == bool(exit_code)
     assert "of another" not in done.stdout
 
 
@@ -373,7 +330,7 @@ def test_a_class_that_is_missing_is_named_with_its_remedy():
     assert told == "the driver cannot load the class a.C (KeyError: 'a.C'): add two"
 
 
-class Copy:
+class ReportOfTest:
     def __init__(self):
         self.lines, self.closed = [], False
 
@@ -385,16 +342,9 @@ class Copy:
         self.closed = True
 
 
-@pytest.fixture
-def copies(monkeypatch):
-    copies = []
-    monkeypatch.setattr(run_job, "COPIES", copies)
-    return copies
-
-
-def test_the_facts_of_a_granted_driver_are_copied_until_the_end(copies, capfd):
-    copy = Copy()
-    copies.append(copy)
+def test_the_facts_of_a_granted_driver_are_reported_until_the_end(monkeypatch, capfd):
+    report = ReportOfTest()
+    monkeypatch.setattr(run_job, "REPORTS", [report])
 
     def exits():
         with run_job.reporting():
@@ -403,16 +353,9 @@ def test_the_facts_of_a_granted_driver_are_copied_until_the_end(copies, capfd):
 
     with pytest.raises(SystemExit):
         exits()
-    assert copy.lines == [b'{"fact": "a", "b": 1}\n']
-    assert capfd.readouterr().err == ""
-    assert copy.closed
-
-
-def test_nothing_is_copied_by_default(copies, capfd):
-    with run_job.reporting():
-        run_job.report("a")
-    assert copies == []
-    assert read_fact(capfd.readouterr().err) == {"fact": "a"}
+    assert report.lines == [b'{"fact": "a", "b": 1}\n']
+    assert capfd.readouterr() == ("", "")
+    assert report.closed
 
 
 @pytest.mark.parametrize("module", [session_rules, guard])

@@ -25,7 +25,7 @@ from airflow_occ_provider.submitters.processes import marked
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import driver as trigger_module
-from tests.unit.test_private_facts import PROTECTED
+from tests.unit.test_private_folder import PROTECTED, offer_in
 
 AT_ONCE = StartLimit.of(timedelta(0))
 HANGS = "print('resolving', flush=True); import time; time.sleep(600)"
@@ -41,10 +41,8 @@ def test_a_task_without_a_limit_of_its_own_has_the_defaults():
 def started(folder, job, limit):
     """Run a program as a driver of this host until it ends, or is ended."""
     key, printed = f"late-{secrets.token_hex(6)}", []
-    for name in ("facts", "hudi"):  # as an attempt makes them
-        (folder / f"{name}.jsonl").touch()
     environment = {**os.environ, IDENTITY_VARIABLE: key}
-    submitter = SparkSubmit([sys.executable, "-c", job], environment, str(folder))
+    submitter = SparkSubmit([sys.executable, "-c", job], environment, offer_in(folder))
     driver = Driver(submitter, printed.append, start_limit=limit)
     driver.run(key, [])
     assert marked(key) == []

@@ -26,6 +26,7 @@ for dag_id, binary in BINARIES.items():
             storage_conn_id="{{ params.storage_conn_id }}",
             spark_binary=binary,
             driver_memory="1g",
+            env_vars={"WRITES": "{{ params.table }}"},
             hudi_options={
                 "hoodie.client.heartbeat.interval_in_ms": 2000,
                 "hoodie.client.heartbeat.tolerable.misses": 5,

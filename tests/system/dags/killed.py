@@ -18,6 +18,7 @@ with DAG("killed", schedule=None, params=PARAMS):
         application_args=["{{ params.table }}", "--gate", "{{ params.gate }}"],
         table="{{ params.table }}",
         driver_memory="1g",
+        env_vars={"WRITES": "{{ params.table }}"},
         hudi_options={"hoodie.metadata.enable": "false"},  # a quarter of what a driver costs
         retry_policy=HudiConflictRetryPolicy(base_delay=timedelta(seconds=1)),
     )

@@ -22,6 +22,7 @@ with DAG("contended", schedule=None, params=PARAMS, max_active_runs=8) as dag:
             early_stop="act",
             early_conflict_detection=False,
             driver_memory="1g",
+            env_vars={"WRITES": "{{ params.table }}"},
             hudi_options={
                 "hoodie.client.heartbeat.interval_in_ms": 2000,
                 "hoodie.client.heartbeat.tolerable.misses": 5,

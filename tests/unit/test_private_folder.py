@@ -6,10 +6,11 @@ import json
 import logging
 import os
 import secrets
-import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -17,8 +18,14 @@ from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.guards.one_table import OneTable
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.private_facts import PrivateFacts
-from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob, prepared
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob
+from airflow_occ_provider.driver.contract import Grant, Hello, answer_from_bytes, digest
+from airflow_occ_provider.errors import TableUnreadableError
+from airflow_occ_provider.hooks.drivers import LocalDrivers
+from airflow_occ_provider.in_driver.report import LocalReport
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder
+from airflow_occ_provider.submitters.folder_driver import Offer
+from airflow_occ_provider.submitters.private_folder import PrivateFolder
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from tests.unit.reports import cause, fact
 
@@ -47,10 +54,14 @@ def driven(folder, job, listeners):
     """Run a program as the driver of a private folder, and return what it printed."""
     key, printed = f"private-{secrets.token_hex(6)}", []
     environment = {**os.environ, IDENTITY_VARIABLE: key}
-    submitter = SparkSubmit([sys.executable, "-c", job], environment, str(folder))
+    submitter = SparkSubmit([sys.executable, "-c", job], environment, offer_in(folder))
     driver = Driver(submitter, printed.append)
     driver.run(key, listeners)
     return printed, driver
+
+
+def offer_in(folder, lease_ttl_s=None):
+    return Offer(AttemptFolder(str(folder)), "run_job.py", b"{}", lease_ttl_s=lease_ttl_s)
 
 
 def requested(time):
@@ -65,7 +76,7 @@ def requested(time):
 @pytest.fixture
 def folder(tmp_path):
     """A private folder as an attempt makes it."""
-    with prepared(SparkJob("job.py"), {IDENTITY_KEY: "mine"}) as submission:
+    with LocalDrivers().prepared(SparkJob("job.py"), {IDENTITY_KEY: "mine"}) as submission:
         yield Path(submission.folder)
 
 
@@ -137,7 +148,7 @@ def test_no_fact_is_torn_beside_output_of_any_size(folder):
 
 
 def test_what_hudi_logged_before_the_end_is_read_before_the_end(folder):
-    facts = PrivateFacts(str(folder))
+    facts = PrivateFolder(offer_in(folder))
     assert facts.new() == []
     exec(written(folder, "facts.jsonl", PROTECTED))  # noqa: S102 - our own statement
     assert facts.new() == [PROTECTED]
@@ -149,13 +160,13 @@ def test_what_hudi_logged_before_the_end_is_read_before_the_end(folder):
 
 @pytest.mark.parametrize("torn", ['{"fact": "en', '{"fact": "end"}', '[1]\n{"fact": 3}\n{"end": 0}\n\n'])
 def test_what_is_no_whole_fact_is_left_out(folder, torn):
-    facts = PrivateFacts(str(folder))
+    facts = PrivateFolder(offer_in(folder))
     (folder / "facts.jsonl").write_text(torn)
     assert facts.new() == []
 
 
 def test_a_fact_that_is_written_in_parts_is_read_once_whole(folder):
-    facts, file = PrivateFacts(str(folder)), folder / "hudi.jsonl"
+    facts, file = PrivateFolder(offer_in(folder)), folder / "hudi.jsonl"
     content = json.dumps(requested(OWN)) + "\n" + json.dumps(requested(RIVAL)) + "\n"
     parts = [content[start : start + 40] for start in range(0, len(content), 40)]
     read = []
@@ -166,33 +177,96 @@ def test_a_fact_that_is_written_in_parts_is_read_once_whole(folder):
     assert read == [requested(OWN), requested(RIVAL)]
 
 
-def test_files_that_are_removed_are_read_to_their_end(folder):
-    """As by a cron job that removes what was not changed for days."""
-    facts = PrivateFacts(str(folder))
-    assert facts.new() == []
-    with (folder / "facts.jsonl").open("a") as runner, (folder / "hudi.jsonl").open("a") as hudi:
-        for name in ("facts.jsonl", "hudi.jsonl"):
-            (folder / name).unlink()
-        for file, each in ((hudi, requested(OWN)), (runner, END)):
-            file.write(json.dumps(each) + "\n")
-            file.flush()
-        assert facts.new() == [requested(OWN), END]
+def test_a_file_that_is_removed_is_read_to_its_end(folder):
+    """As by a cron job that removes what was not changed for days: Hudi's facts of an idle job."""
+    facts = PrivateFolder(offer_in(folder))
+    with (folder / "hudi.jsonl").open("a") as hudi:
+        assert facts.new() == []
+        (folder / "hudi.jsonl").unlink()
+        hudi.write(json.dumps(requested(OWN)) + "\n")
+        hudi.flush()
+        assert facts.new() == [requested(OWN)]
     facts.close()
     assert facts.new() == []
 
 
 def test_what_the_runner_reports_after_a_line_that_was_cut_off_is_read(folder):
-    facts = PrivateFacts(str(folder))
+    facts = PrivateFolder(offer_in(folder))
     (folder / "facts.jsonl").write_text('{"fact": "protec')
-    code = (
-        "from airflow_occ_provider.in_driver import run_job as r\n"
-        f"r.FOLDER.append({str(folder)!r})\nr.keep_descriptor()\nr.report('end', exit_code=0)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    LocalReport(folder).add(json.dumps(END).encode() + b"\n")
     assert facts.new() == [END]
 
 
-def test_a_driver_without_a_folder_has_no_facts(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "facts.jsonl").write_text(json.dumps(END) + "\n")
-    assert PrivateFacts("").new() == []
+def says_hello(folder, nonce, left=None):
+    (folder / f"hello.{nonce}").write_bytes(Hello(nonce, left).to_bytes())
+
+
+def test_one_driver_is_granted_and_another_one_of_the_attempt_is_not(folder):
+    attempt = PrivateFolder(offer_in(folder))
+    assert attempt.new() == []
+    assert not (folder / "payload").exists(), "not before a driver waits for it"
+    says_hello(folder, "b", left="its JVM runs another application")
+    assert attempt.new() == []
+    says_hello(folder, "a")
+    assert attempt.new() == []
+    grant = Grant.from_bytes((folder / "grant").read_bytes())
+    assert grant == Grant("a", digest(b"{}"))
+    assert (folder / "payload").read_bytes() == b"{}"
+    says_hello(folder, "c")
+    assert attempt.new() == []
+    assert Grant.from_bytes((folder / "grant").read_bytes()) == grant
+
+
+def tick(number):
+    return {"fact": "tick", "number": number}
+
+
+def answer_in(folder):
+    return answer_from_bytes((folder / "life").read_bytes()) if (folder / "life").exists() else None
+
+
+def test_a_tick_is_answered_and_is_no_fact_for_the_attempt(folder):
+    attempt = PrivateFolder(offer_in(folder))
+    says_hello(folder, "a")
+    attempt.new()
+    exec(written(folder, "facts.jsonl", tick(1), PROTECTED))  # noqa: S102 - our own statement
+    assert attempt.new() == [PROTECTED]
+    assert answer_in(folder) == 1
+
+
+class Lease:
+    """A lease whose holder has extended it at some moment."""
+
+    extended_s, asked = float("-inf"), 0
+
+    def extend_soon(self):
+        self.asked += 1
+
+
+def test_a_tick_under_a_lease_is_answered_only_by_an_extension_that_began_after_it(folder):
+    attempt, lease = PrivateFolder(offer_in(folder, lease_ttl_s=60.0)), Lease()
+    says_hello(folder, "a")
+    attempt.new(lease)
+    lease.extended_s = time.monotonic()
+    exec(written(folder, "facts.jsonl", tick(1)))  # noqa: S102 - our own statement
+    attempt.new(lease)
+    attempt.new()  # a process without the lease
+    assert (answer_in(folder), lease.asked) == (None, 1)
+    lease.extended_s = time.monotonic()
+    exec(written(folder, "facts.jsonl", tick(2)))  # noqa: S102 - our own statement
+    attempt.new(lease)
+    assert (answer_in(folder), lease.asked) == (1, 2)
+    lease.extended_s = time.monotonic()
+    attempt.new(lease)
+    assert (answer_in(folder), lease.asked) == (2, 2)
+
+
+def test_a_disk_without_space_is_tried_again(folder, monkeypatch):
+    attempt = PrivateFolder(offer_in(folder))
+    says_hello(folder, "a")
+    with monkeypatch.context() as full:
+        full.setattr(AttemptFolder, "write", MagicMock(side_effect=TableUnreadableError("no space")))
+        assert attempt.new() == []
+    assert not (folder / "grant").exists()
+    attempt.new()
+    assert (folder / "grant").exists()
