@@ -243,10 +243,10 @@ class DriverRun(Protocol):
         :param without: prefixes of the site's options that do not go with the attempt.
         """
 
-    def forget(self, identity: str) -> None:
+    def forget(self, *identities: str) -> None:
         """Remove the reports of a task run's drivers, and what is left of their input.
 
-        :param identity: of the task run, none of whose drivers is awaited.
+        :param identities: of the task run, none of whose drivers is awaited.
         """
 
     def driver(self, submission: Submission) -> Driver:

@@ -76,8 +76,7 @@ class EarlierTries:
         :raises DataLossError: if files of the commit are gone; nothing is rolled back here.
         """
         record = self.run.record
-        is_unknown = self.commits is Commits.ONE and record.is_missing(self.run.now)
-        if self.signature and is_unknown:
+        if self.signature and self.commits is Commits.ONE and record.was_lost:
             self._refuse_unrecorded(self.open_table(table), self.signature)
         if record.since is None:
             return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,9 +17,29 @@ from airflow_occ_provider.spelling import SEPARATOR, spell_owner
 IDENTITY_KEY = f"{SIGNATURE_PREFIX}identity"
 
 
-def new_identity() -> str:
-    """Return a fresh identity for a task run."""
-    return str(uuid.uuid4())
+_COMMON = len("01234567-89ab-8cde-")
+
+
+def new_identity(labels: Sequence[str] = ()) -> str:
+    """Return a fresh identity for a task run.
+
+    It is a UUID of version 8. Its first 60 bits are a digest of the labels, so that a try without the
+    run's record recognizes what carries an identity of the run; the others are drawn at random.
+
+    :param labels: that all tries of the task run have in common, and no other task run has.
+    """
+    digits = hashlib.sha256(json.dumps(list(labels)).encode()).hexdigest()
+    return renewed(f"{digits[:8]}-{digits[8:12]}-8{digits[12:15]}-")
+
+
+def renewed(identity: str) -> str:
+    """Return another identity of the same task run."""
+    return run_part(identity) + str(uuid.uuid4())[_COMMON:]
+
+
+def run_part(identity: str) -> str:
+    """Return the beginning that all identities of a task run have, and no other has."""
+    return identity[:_COMMON]
 
 
 class TaskKey(NamedTuple):

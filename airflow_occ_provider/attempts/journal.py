@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from airflow_occ_provider.attempts.identity import new_identity
 from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord
 from airflow_occ_provider.attempts.record_parts import (
     NOTHING_BEFORE,
@@ -19,6 +20,7 @@ from airflow_occ_provider.attempts.record_parts import (
     TryKey,
     Waiting,
 )
+from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.errors import CommitStateUnknownError, TableUnreadableError
 
 _log = logging.getLogger(__name__)
@@ -50,6 +52,8 @@ class Journal:
 
     :param now: the try that reads and writes it.
     :param publish_instants: publishes the instants of this task's driver to the run's other tasks.
+    :param labels: of the task run, see ``new_identity``.
+    :param is_resumed: whether an earlier process of the same try has deferred the task.
     :raises CommitStateUnknownError: if the record was written by another release.
     :raises StateStoreError: if the state store does not answer.
     """
@@ -57,6 +61,8 @@ class Journal:
     store: RecordStore
     now: TryKey
     publish_instants: Callable[[Sequence[str]], None] = lambda _: None
+    labels: Sequence[str] = ()
+    is_resumed: bool = False
     record: TaskRecord = field(init=False)
     _is_stored: bool = field(default=False, init=False)
 
@@ -75,7 +81,7 @@ class Journal:
         :param since: what the table has now.
         """
         if self.record.since is None:
-            self._change(replace(self.record, digest=digest, since=since))
+            self._change(replace(self.record, digest=digest, since=since, was_lost=False))
 
     def adopt(self, identity: str) -> None:
         """Record a success under an identity of which there was no record.
@@ -83,7 +89,23 @@ class Journal:
         So a retry finds its commit, and a clear by the user lets it write again.
         """
         done = replace(self.record, identity=identity, since=NOTHING_BEFORE, succeeded=True)
-        self._save(done)
+        self._save(replace(done, was_lost=False))
+
+    def recover(self, table: str, drivers: Mapping[str, Sequence[Handle]]) -> None:
+        """Record the revoked drivers of a lost record as attempts to be settled.
+
+        :param table: base path of the table that they write.
+        :param drivers: by the identity in the lost record.
+        """
+        record = self.record
+        known, started_ms = [attempt.driver for attempt in record.attempts], now_ms()
+        new = [(identity, one) for identity in drivers for one in drivers[identity] if one not in known]
+        for number, (identity, driver) in enumerate(new):
+            # Its try is unknown, and so is the bound of tries: it counts as no death of a worker.
+            attempt = AttemptRecord(0, -1, identity, table, started_ms + number, driver)
+            record = record.with_attempt(attempt)
+        others = (identity for identity in drivers if identity not in record.identities)
+        self._save(replace(record, abandoned=(*record.abandoned, *others)))
 
     def abandon(self, digest: str) -> None:
         """Take a fresh identity for other arguments.
@@ -175,14 +197,15 @@ class Journal:
     def _read(self) -> TaskRecord:
         kept = self.store.get()
         if kept is None:
-            if self.now.number == 1:
-                return self._change(TaskRecord())
+            fresh = TaskRecord(new_identity(self.labels))
+            if self.now.number == 1 and not self.is_resumed:
+                return self._change(fresh)
             _log.warning(
-                "There is no record of the tries before %s: they ended before they were queued, or "
-                "Airflow's state store has lost it.",
+                "Airflow's state store has no record of what this task run did before this process of "
+                "try %s: it ended before it was queued, or the record is lost.",
                 self.now.number,
             )
-            return self._save(TaskRecord())
+            return self._save(replace(fresh, was_lost=True))
         try:
             record = TaskRecord.from_json(kept)
         except (ValueError, KeyError, TypeError) as error:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from airflow_occ_provider.attempts.identity import new_identity
+from airflow_occ_provider.attempts.identity import new_identity, renewed
 from airflow_occ_provider.attempts.record_parts import (
     LearnedScope,
     PreflightRecord,
@@ -102,6 +102,8 @@ class TaskRecord:
     :param learned: what was learned from the task's last runs; ``None`` before it was looked for.
     :param is_repeated: whether the user cleared the task after a success, so that its commit does not
         count.
+    :param was_lost: whether an earlier process of the run may have written something, and its record is
+        gone; until the work of this record begins.
     """
 
     identity: str = field(default_factory=new_identity)
@@ -119,6 +121,7 @@ class TaskRecord:
     preflight: PreflightRecord | None = None
     learned: LearnedScope | None = None
     is_repeated: bool = False
+    was_lost: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values, with the youngest attempts and all unsettled ones."""
@@ -154,6 +157,7 @@ class TaskRecord:
             preflight=PreflightRecord.from_json(last) if (last := kept.get("preflight")) else None,
             learned=LearnedScope.from_json(known) if (known := kept.get("learned")) else None,
             is_repeated=kept.get("is_repeated", False),
+            was_lost=kept.get("was_lost", False),
         )
 
     @property
@@ -174,14 +178,6 @@ class TaskRecord:
     def unsettled(self) -> tuple[AttemptRecord, ...]:
         """The attempts that may still change the table."""
         return tuple(attempt for attempt in self.attempts if not attempt.settled)
-
-    def is_missing(self, now: TryKey) -> bool:
-        """Whether an earlier try may have run without this record.
-
-        The store may have lost it, or discarded it when the user cleared the task.
-        """
-        has_begun = self.is_repeated or self.since is not None or self.attempts
-        return now.number > 1 and not has_begun
 
     @property
     def has_ended(self) -> bool:
@@ -227,7 +223,11 @@ class TaskRecord:
         """
         entry = replace(self.queue_entry, asked="") if self.queue_entry else None
         return TaskRecord(
-            attempts=self.attempts, last_try=self.last_try, queue_entry=entry, is_repeated=True
+            renewed(self.identity),
+            attempts=self.attempts,
+            last_try=self.last_try,
+            queue_entry=entry,
+            is_repeated=True,
         )
 
     def abandon(self, digest: str) -> TaskRecord:
@@ -235,9 +235,9 @@ class TaskRecord:
 
         A commit of the old identity still counts.
         """
-        abandoned = (*self.abandoned, self.identity)
-        renewed = replace(self, identity=new_identity(), digest=digest, abandoned=abandoned)
-        return replace(renewed, gave_way=(), escalation=None)
+        abandoned, identity = (*self.abandoned, self.identity), renewed(self.identity)
+        fresh = replace(self, identity=identity, digest=digest, abandoned=abandoned)
+        return replace(fresh, gave_way=(), escalation=None)
 
     def with_attempt(self, attempt: AttemptRecord) -> TaskRecord:
         """Return it with an attempt added, or replaced if try and start are equal."""

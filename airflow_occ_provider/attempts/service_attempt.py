@@ -84,7 +84,7 @@ class ServiceAttempt:
             recorded, driver.exit_code or 0, steps, log_is_read=driver.has_whole_log
         )
         if plans.run.record.has_ended:
-            self.spark.forget(plans.run.record.identity)
+            self.spark.forget(*plans.run.record.identities)
         error = settlement.error()
         if isinstance(error, WriteConflictError):
             self._record_loss(settlement)

@@ -151,7 +151,7 @@ class WriteAttempt:
         one_table = OneTable(self.path)
         settlement = self._run(driver, preparation, admitted, record, one_table)
         if self.run.record.has_ended:
-            self.spark.forget(self.run.record.identity)
+            self.spark.forget(*self.run.record.identities)
         if settlement.loss is None:
             one_table.refuse(committed=None if settlement.unreadable else settlement.commit is not None)
         commit = self.judge(settlement, admitted, HeartbeatRule.of(preparation.options), driver.planned)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
+from airflow_occ_provider.attempts.driver import end_earlier
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.staging import offered
@@ -17,7 +18,7 @@ from airflow_occ_provider.attempts.submission import (
     Submission,
     private_folder,
 )
-from airflow_occ_provider.attempts.submitter import Submitter
+from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.launch import Launch
 from airflow_occ_provider.hooks.place_drivers import PlaceDrivers, offer_of
@@ -61,6 +62,14 @@ class TaskDrivers(Protocol):
     def forget(self, identity: str) -> None:
         """Remove what is left of a task run's drivers, all of which have ended."""
 
+    def revoke_unrecorded(self, run: str, lease_ttl_s: float) -> Mapping[str, Sequence[Handle]]:
+        """Revoke all visible drivers of a task run whose record is lost.
+
+        :param run: the beginning of the run's identities.
+        :param lease_ttl_s: of a lease on which their commits may depend.
+        :return: those whose ends are to be proven, by identity.
+        """
+
     def submitter(self, launch: Launch) -> Submitter:
         """Return what runs one submission."""
 
@@ -96,6 +105,15 @@ class LocalDrivers:
 
     def forget(self, identity: str) -> None:
         """Do nothing: the folder is gone with its block."""
+
+    def revoke_unrecorded(self, run: str, lease_ttl_s: float) -> dict[str, list[Handle]]:  # noqa: ARG002
+        """End the processes of this host.
+
+        One of another host ends with its task's process.
+        """
+        submitter = self.follower(Flag())
+        end_earlier(submitter, partial(submitter.find, run), "a try whose record is lost")
+        return {}
 
     def submitter(self, launch: Launch) -> SparkSubmit:
         """Return the submitter of a command that Spark's hook builds."""

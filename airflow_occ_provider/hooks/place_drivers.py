@@ -20,9 +20,11 @@ from airflow_occ_provider.attempts.submission import (
     remove_leftovers,
 )
 from airflow_occ_provider.attempts.submitter import Handle
+from airflow_occ_provider.driver.attempt import LIFE_S
 from airflow_occ_provider.driver.contract import PAYLOAD
 from airflow_occ_provider.hooks.hudi_table import storage_of
 from airflow_occ_provider.hooks.launch import Launch
+from airflow_occ_provider.hooks.via import StartedPlace
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
@@ -90,6 +92,26 @@ class PlaceDrivers:
         remove_leftovers(identity)
         self._others.forget(identity)
         open_folder(run_folder(self.table, identity), self.storage_conn_id).clear()
+
+    def revoke_unrecorded(self, run: str, lease_ttl_s: float) -> dict[str, list[Handle]]:
+        """Revoke all drivers of a task run whose record is lost.
+
+        Where they were submitted is unknown. So only the folder proves their ends.
+
+        :param run: the beginning of the run's identities.
+        :param lease_ttl_s: of a lease on which their commits may depend.
+        :return: those that were granted, by the identities that have folders.
+        """
+        submitter = folder_driver(StartedPlace(), self.storage_conn_id, Flag())
+        life_s, drivers = max(LIFE_S, lease_ttl_s), {}
+        runs = open_folder(run_folder(self.table, ""), self.storage_conn_id)
+        for identity in sorted(name for name in runs.entries() if name.startswith(run)):
+            url = run_folder(self.table, identity)
+            attempts = open_folder(url, self.storage_conn_id).entries()
+            folders = (open_folder(f"{url}/{name}", self.storage_conn_id) for name in sorted(attempts))
+            handles = (submitter.revoke_unrecorded(folder, life_s) for folder in folders)
+            drivers[identity] = list(filter(None, handles))
+        return drivers
 
     def submitter(self, launch: Launch) -> FolderDriver:
         """Return the submitter of one driver."""

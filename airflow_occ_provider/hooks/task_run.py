@@ -31,9 +31,10 @@ _PAUSE_S = 1.0
 _LONGEST_DELAY_S = 86_400.0
 
 
-def open_journal(context: Context) -> Journal:
+def open_journal(context: Context, *, is_resumed: bool = False) -> Journal:
     """Return the journal of a context's task run.
 
+    :param is_resumed: whether an earlier process of the same try has deferred the task.
     :raises CommitStateUnknownError: if the record was written by another release.
     :raises StateStoreError: if the state store does not answer.
     """
@@ -48,7 +49,14 @@ def open_journal(context: Context) -> Journal:
 
     task = context.get("task")
     retries = (task.retries if task else 0) or 0
-    return Journal(store, TryKey(ti.try_number, ti.max_tries or 0, retries), publish)
+    now, labels = TryKey(ti.try_number, ti.max_tries or 0, retries), _labels(context)
+    return Journal(store, now, publish, labels, is_resumed)
+
+
+def _labels(context: Context) -> tuple[str, ...]:
+    """Return what all tries of a task run have in common, and no other task run has."""
+    ti = context["ti"]
+    return (site(), ti.dag_id, ti.run_id, ti.task_id, str(-1 if ti.map_index is None else ti.map_index))
 
 
 def due_ms(context: Context) -> int:

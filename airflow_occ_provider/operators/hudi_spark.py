@@ -133,10 +133,18 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         self.submission: dict[str, Any] = {}
         self._watched, self._killed = DriverEvent(), Flag()
         self._spark: SparkRun | None = None
+        self._is_resumed = False
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Do the task's work, and return its result by the table."""
         return self._deferring(self._steps, context)
+
+    def resume_execution(
+        self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
+    ) -> Any:
+        """Continue after a wait: an earlier process of this try has stored a record."""
+        self._is_resumed = True
+        return super().resume_execution(next_method, next_kwargs, context)
 
     def execute_after_admission(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Continue after the wait for the lease; a lost request is queued again."""
@@ -149,7 +157,8 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         :raises TableUnreadableError: if the triggerer cannot watch the rivals of a lost attempt.
         """
         if event["status"] == "error":
-            resume_unwatched(open_journal(context), event["message"], self.log)
+            journal = open_journal(context, is_resumed=self._is_resumed)
+            resume_unwatched(journal, event["message"], self.log)
         return self._deferring(self._resumed_steps, context)
 
     def execute_after_wait(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
@@ -253,6 +262,7 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
             signature=preparation.signature,
             due_ms=due_ms(run.context),
         )
+        run.recover()
         end_earlier_drivers(journal, run.spark.submitter, self.log)
         commit = tries.commit(self.table, work)
         if commit is None and journal.record.unsettled:
@@ -262,7 +272,7 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
                 wait_for_survivor(journal, wait, rule, self.survivor_timeout)
         if commit:
             tries.close()
-            run.spark.forget(journal.record.identity)
+            run.spark.forget(*journal.record.identities)
         elif journal.record.digest not in ("", work):
             self.log.info("The task's application, arguments, table or scope are others than before.")
             journal.abandon(work)
@@ -332,7 +342,7 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
 
     def _protected_run(self, context: Context) -> ProtectedRun:
         self._spark = SparkRun(self, context, self._killed)
-        return ProtectedRun(self, context, self._spark)
+        return ProtectedRun(self, context, self._spark, is_resumed=self._is_resumed)
 
     def _do_render_template_fields(
         self,

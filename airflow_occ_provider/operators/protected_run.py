@@ -15,6 +15,7 @@ from airflow_occ_provider.attempts.choices import AdmissionMode
 from airflow_occ_provider.attempts.claim import Claim, known_options
 from airflow_occ_provider.attempts.clean_run import run_clean
 from airflow_occ_provider.attempts.earlier_tries import refuse_deaths
+from airflow_occ_provider.attempts.identity import run_part
 from airflow_occ_provider.attempts.jobs import Job, spark_job
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.learned_scope import learn, with_hint
@@ -61,12 +62,18 @@ if TYPE_CHECKING:
 
 
 class ProtectedRun:
-    """One try of a protected task: its journal, table, lease and drivers' options."""
+    """One try of a protected task: its journal, table, lease and drivers' options.
 
-    def __init__(self, task: HudiSparkOperator, context: Context, spark: SparkRun) -> None:
+    :param is_resumed: whether an earlier process of the same try has deferred the task.
+    """
+
+    def __init__(
+        self, task: HudiSparkOperator, context: Context, spark: SparkRun, *, is_resumed: bool = False
+    ) -> None:
         self._task = task
         self.context = context
         self.spark = spark
+        self._is_resumed = is_resumed
         self.log = task.log
         self.work = metrics.Work(task.dag_id, task.task_id, task.table)
         self.measured = partial(metrics.attempt, self.work)
@@ -79,7 +86,16 @@ class ProtectedRun:
     @cached_property
     def journal(self) -> Journal:
         """The journal of the task run."""
-        return open_journal(self.context)
+        return open_journal(self.context, is_resumed=self._is_resumed)
+
+    def recover(self) -> None:
+        """Revoke the drivers of a lost record, and record them as to be settled."""
+        if self.journal.record.was_lost:
+            run, lease_ttl_s = (
+                run_part(self.journal.record.identity),
+                self.lock.terms().claim_ttl_ms / 1000,
+            )
+            self.journal.recover(self._task.table, self.spark.revoke_unrecorded(run, lease_ttl_s))
 
     @cached_property
     def table(self) -> HudiTable:

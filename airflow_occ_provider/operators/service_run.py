@@ -24,6 +24,7 @@ def serve(run: ProtectedRun, task: ServiceTask) -> dict[str, Any]:
     started = time.monotonic()
     run.warn_of_few_retries()
     with known_state(run.journal):
+        run.recover()
         end_earlier_services(run.journal, run.spark.submitter, run.log)
     run.look_up()
     run.refuse_deaths()

@@ -88,9 +88,17 @@ class SparkRun:
         """Write a driver's input for the time of a block, or until its task is waited for."""
         return self.drivers.prepared(job, options, without=without)
 
-    def forget(self, identity: str) -> None:
+    def forget(self, *identities: str) -> None:
         """Remove what is left of a task run's drivers, all of which have ended."""
-        self.drivers.forget(identity)
+        for identity in identities:
+            self.drivers.forget(identity)
+
+    def revoke_unrecorded(self, run: str, lease_ttl_s: float) -> Mapping[str, Sequence[Handle]]:
+        """Revoke all visible drivers of a task run whose record is lost.
+
+        See ``TaskDrivers``.
+        """
+        return self.drivers.revoke_unrecorded(run, lease_ttl_s)
 
     def running(self, handle: Handle, event: DriverEvent) -> Driver:
         """Return the driver that an earlier process of the task has started."""

@@ -299,7 +299,8 @@ class FolderDriver:
             case CompareAndSet(Grant() as grant):
                 # No driver is recorded before its payload is there.
                 offer.folder.write(PAYLOAD, offer.payload)
-                handle = self._handle(offer.folder, grant, view.hellos)
+                hello = next(hello for hello in view.hellos if hello.nonce == grant.nonce)
+                handle = self._handle(offer.folder, grant, hello, offer.lease_ttl_s)
                 started(handle)
                 return handle
             case WriteGrant(grant):
@@ -393,10 +394,32 @@ class FolderDriver:
             return False  # the next look tries again
         return True
 
-    def _handle(self, folder: Folder, grant: Grant, hellos: Sequence[Hello]) -> Handle:
-        name, place = self.place.identify(next(hello for hello in hellos if hello.nonce == grant.nonce))
+    def revoke_unrecorded(self, folder: Folder, life_s: float) -> Handle | None:
+        """Revoke an attempt whose record is lost; return its driver if one was granted.
+
+        A driver reads its grant before it looks for the revocation. So one whose grant is not there yet,
+        now that the revocation is, never runs.
+
+        :param life_s: the longest that a driver of the task may have.
+        :raises SubmitterUnreachableError: if the grant is not whole yet.
+        """
+        folder.write(REVOKED, b"the task run's record is lost")
+        if GRANT not in folder.entries():
+            return None
+        grant = Grant.from_bytes(folder.read(GRANT) or b"")
+        if grant is None:
+            raise SubmitterUnreachableError(
+                f"the grant in {folder.url} is not whole", remedy="no action: the next try reads it"
+            )
+        return self._handle(folder, grant, Hello(grant.nonce), life_s)
+
+    def _handle(self, folder: Folder, grant: Grant, hello: Hello, ttl_s: float | None) -> Handle:
+        """Return the handle of a driver.
+
+        :param ttl_s: of the lease on which its commits depend.
+        """
+        name, place = self.place.identify(hello)
         facts = {"folder": folder.url, "nonce": grant.nonce, "payload": grant.payload}
-        ttl_s = self.offer.lease_ttl_s if self.offer else None
         life = {LEASE_TTL_FACT: ttl_s, SILENCE_FACT: silence_s(ttl_s or LIFE_S, REQUEST_S)}
         return Handle(self.name, name, {**self.origin, **place, **facts, **life})
 

@@ -98,7 +98,7 @@ def _in_session(process: psutil.Process, leader: int | None) -> bool:
 
 
 def _is_marked(process: psutil.Process, identity: str) -> bool:
-    return bool(identity) and process.environ().get(IDENTITY_VARIABLE) == identity
+    return bool(identity) and process.environ().get(IDENTITY_VARIABLE, "").startswith(identity)
 
 
 def _living(wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:

@@ -38,14 +38,10 @@ from airflow_occ_provider.operators.waits import admission_trigger, log_admissio
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 from airflow_occ_provider.submitters.processes import LONGEST_END_S
 from tests.memory_store import MemoryStore
+from tests.unit.test_record import Instance, Store
 
 SCOPE = Scope.of("s3://lake/trips", ["dt=1"])
 OWNER, HOUR, LOG = Owner(("d", "r", "t")), timedelta(hours=1), logging.getLogger("test")
-
-
-class Store(dict):
-    def set(self, key, value, *, retention=None):
-        self[key] = json.loads(json.dumps(value))
 
 
 @pytest.fixture(autouse=True)
@@ -73,8 +69,7 @@ def line(nodes):
 
 
 def run_of(store, try_number=1, max_tries=5):
-    ti = SimpleNamespace(try_number=try_number, max_tries=max_tries)
-    return open_journal({"ti": ti, "task_state_store": store})
+    return open_journal({"ti": Instance(try_number, max_tries), "task_state_store": store})
 
 
 def admission(store, line, try_number=1, timeout=HOUR):

@@ -319,8 +319,8 @@ def test_without_a_scope_the_partitions_are_those_of_the_attempt_that_lost(start
     task.execute(context)
     assert task.ran == 1
     context["task_state_store"].clear()
-    task, context = start(2, scope=None)
     open_journal(context).escalate(("p=1",))
+    task, context = start(2, scope=None)
     waits(task, task.execute, context)
 
 

@@ -57,14 +57,15 @@ class Store(dict):
 
 
 class Instance:
+    """A task instance."""
+
+    dag_id, run_id, task_id, map_index = "d", "r", "t", -1
+
     def __init__(self, number, max_tries):
         self.try_number, self.max_tries = number, max_tries
 
 
-class Task(Instance):
-    """A task instance with a name."""
-
-    dag_id, run_id, task_id, map_index = "d", "r", "t", -1
+Task = Instance
 
 
 @pytest.fixture

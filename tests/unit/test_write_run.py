@@ -177,8 +177,8 @@ def test_a_table_that_the_triggerer_could_not_watch_is_tried_again(start):
 
 def test_the_wait_for_a_rival_has_an_end(start, folder):
     begin(folder, T2)
+    open_journal(start()[1]).escalate((), (T2,))
     write, context = start(2, admission_timeout=timedelta(0))
-    open_journal(context).escalate((), (T2,))
     with pytest.raises(AdmissionTimeoutError, match=rf"still waiting for {T2}.*Remedy: look with"):
         write.execute(context)
     assert write.ran == 0
