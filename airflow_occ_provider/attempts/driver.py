@@ -42,6 +42,7 @@ class Driver:
     """A driver that a submitter runs for this attempt.
 
     :param echo: takes each line of its log.
+    :param end_echo: called after the last one, also if an exception interrupts the log.
     :param handle: of a driver that runs already; ``None`` until it is started.
     :param stop: why it was, or is to be, stopped.
     :param facts: of another process that has read its log, see ``kept_facts``.
@@ -50,11 +51,13 @@ class Driver:
     :param stop_for: returns the reason to end it for an exception that interrupts its task, if there is
         one that says more than the driver's end.
     :param start_limit: the longest wait for the begin of its job.
+    :param show: shows its recorded handle to people.
     :param was_refused: whether its submission failed for certain, so that there is no driver.
     """
 
     submitter: Submitter
     echo: Callable[[str], object] = lambda _: None
+    end_echo: Callable[[], object] = lambda: None
     handle: Handle | None = None
     stop: Stop | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -62,6 +65,7 @@ class Driver:
     found: Finding | None = None
     stop_for: Callable[[BaseException], Stop | None] = lambda _: None
     start_limit: StartLimit = NO_LIMIT
+    show: Callable[[Handle], object] = lambda _: None
     log_read: bool = field(default=False, init=False)
     was_refused: bool = field(default=False, init=False)
     _is_submitting: bool = field(default=False, init=False)
@@ -97,6 +101,7 @@ class Driver:
         def started(handle: Handle) -> None:
             self.handle = handle
             on_start(handle)
+            self.show(handle)
 
         self._is_submitting = self.submitter.traits.start == "findable"
         try:
@@ -126,13 +131,10 @@ class Driver:
         """
         if self.handle is None:
             raise AssertionError("the driver was not started")
-        while (lines := self.submitter.read(self.handle, TICK_S)) is not None:
-            for entry in lines:
-                self._hand(entry, listeners)
-            self.stop = self.stop or next(filter(None, (guard.stop for guard in guards)), None)
-            self.stop = self.stop or self._late_start()
-            if self.stop:
-                self.submitter.end(self.handle)  # again, until it has ended
+        try:
+            self._read(self.handle, listeners, guards)
+        finally:
+            self.end_echo()
         state = self.submitter.poll(self.handle)
         self.log_read = not isinstance(state, Ended) or state.log_is_whole
         if isinstance(state, Unseen):
@@ -146,6 +148,16 @@ class Driver:
                 "something that the driver started does not end",
                 remedy="look in the worker's processes what it waits for, and end it",
             )
+
+    def _read(self, handle: Handle, listeners: Sequence[Listener], guards: Sequence[Guard]) -> None:
+        """Read the log to its end, and end the driver once a guard says so."""
+        while (lines := self.submitter.read(handle, TICK_S)) is not None:
+            for entry in lines:
+                self._hand(entry, listeners)
+            self.stop = self.stop or next(filter(None, (guard.stop for guard in guards)), None)
+            self.stop = self.stop or self._late_start()
+            if self.stop:
+                self.submitter.end(handle)  # again, until it has ended
 
     def _hand(self, entry: Entry, listeners: Sequence[Listener]) -> None:
         taken = entry

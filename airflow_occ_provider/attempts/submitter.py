@@ -11,6 +11,9 @@ from airflow_occ_provider.attempts.log.facts import Entry
 SILENCE_FACT = "silence_s"
 """A fact of a handle: the seconds of silence that prove the end; no heartbeat does so before."""
 
+URL_FACT = "url"
+"""A fact of a handle: the address of a page about the driver, for people."""
+
 LEASE_TTL_FACT = "lease_ttl_s"
 """A fact of a handle: for how long each extension of the lease lasts that its commits depend on."""
 

@@ -38,6 +38,7 @@ from airflow_occ_provider.attempts.write_attempt import WriteAttempt
 from airflow_occ_provider.errors import ConfigurationError, FenceError
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.asset_events import emit_asset_events
+from airflow_occ_provider.hooks.driver_output import HudiDriverLink
 from airflow_occ_provider.hooks.table_link import HudiTableLink
 from airflow_occ_provider.hooks.task_run import due_ms, hide, open_journal
 from airflow_occ_provider.hooks.typed_arguments import TypedArguments
@@ -92,7 +93,7 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         ),
         "json",
     ) | {"sql": "sql"}
-    operator_extra_links = (HudiTableLink(),)
+    operator_extra_links = (HudiTableLink(), HudiDriverLink())
     overwrite_rtif_after_execution = True
 
     table: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowTaskTimeout
@@ -18,6 +18,7 @@ from airflow_occ_provider.attempts.submission import SparkJob, Submission, refus
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.attempts.waits import DriverEvent
 from airflow_occ_provider.errors import TaskEndedError
+from airflow_occ_provider.hooks.driver_output import FoldedOutput, show_driver
 from airflow_occ_provider.hooks.drivers import TaskDrivers, drivers_of
 from airflow_occ_provider.hooks.launch import Launch
 from airflow_occ_provider.hooks.places import PlacedTask
@@ -102,13 +103,16 @@ class SparkRun:
 
     def running(self, handle: Handle, event: DriverEvent) -> Driver:
         """Return the driver that an earlier process of the task has started."""
-        echo = (lambda _: None) if event.is_logged else self._echo
         stop = _ASKED_TO_STOP if self.killed.is_set() else event.stop
         if stop and stop.outcome is Outcome.TIMED_OUT:  # the triggerer knows its end only
             stop = stop._replace(line=timeout_line(self.task.execution_timeout))
-        submitter, limit = self.submitter(handle), self.start_limit
-        self._driver = Driver(submitter, echo, handle, stop, stop_for=self._stop_for, start_limit=limit)
-        return self._driver
+        driver = self._shown(self.submitter(handle))
+        if event.is_logged:
+            driver.echo = lambda _: None
+        driver.handle, driver.stop = handle, stop
+        driver.show(handle)
+        self._driver = driver
+        return driver
 
     def submitter(self, handle: Handle | None) -> Submitter:
         """Return what follows the drivers of earlier processes."""
@@ -128,16 +132,22 @@ class SparkRun:
                 hook = attempt_hook(self.hook, self.task)
         limit = self.start_limit
         launch = Launch(hook, submission, environment(self.task), self.killed, self._site, limit)
-        submitter = self.drivers.submitter(launch)
-        self._driver = Driver(submitter, self._echo, stop_for=self._stop_for, start_limit=limit)
+        self._driver = self._shown(self.drivers.submitter(launch))
         return self._driver
+
+    def _shown(self, submitter: Submitter) -> Driver:
+        """Return a driver whose output is folded in the task's log, and whose page has a link."""
+        output = FoldedOutput(self._echo)
+        driver = Driver(submitter, output.add, output.close, show=partial(show_driver, self.context))
+        driver.stop_for, driver.start_limit = self._stop_for, self.start_limit
+        return driver
 
     def _echo(self, line: str) -> None:
         if self._shows_fields:  # with the first line: no driver waits for the UI
             self._shows_fields = False
             show_fields(self.task)
         log = self.task.log if self.task.via else self.hook.log
-        log.info(line.strip())
+        log.info(line)
 
     @contextmanager
     def substituted(self, submission: Submission) -> Iterator[None]:

@@ -54,7 +54,8 @@ class Place(ABC):
         """Return a driver's name, and the facts by which the place finds it.
 
         :param hello: of a driver that waits. It is what the driver says, and may be of any content.
-        :return: the name for people, and JSON values without secrets.
+        :return: the name for people, and JSON values without secrets; a ``url`` among them is that of a
+            page about the driver, to which the task gets a link.
         """
         return f"driver {hello.nonce}", {}
 

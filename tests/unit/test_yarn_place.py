@@ -78,6 +78,7 @@ def test_a_driver_is_named_by_its_application():
     handle = handle_of()
     assert handle.name == f"YARN {NAME}"
     expected = {"application": NAME, "container": FIRST, "resource_managers": [ADDRESS]}
+    expected["url"] = f"{ADDRESS}/cluster/app/{NAME}"
     assert handle.facts == {**expected, "folder": FOLDER}
     assert Handle.from_json(handle.to_json()) == handle
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 
-from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
+from airflow_occ_provider.attempts.submitter import URL_FACT, Ended, Handle, Running, Unseen
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import SubmitterUnreachableError
 from airflow_occ_provider.submitters.cluster_place import ClusterLaunch, ClusterPlace
@@ -66,7 +66,10 @@ class YarnPlace(ClusterPlace):
             "resource_managers": list(self._manager.addresses),
             **self._manager.access.to_json(),
         }
-        return f"YARN {application}" if application else name, facts
+        if not application:
+            return name, facts
+        url = f"{self._manager.addresses[0]}/cluster/app/{application}"
+        return f"YARN {application}", {**facts, URL_FACT: url}
 
     def state(self, handle: Handle) -> Running | Ended | Unseen:
         """Return what YARN proves; a final state alone does not prove an end.
