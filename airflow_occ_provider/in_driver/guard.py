@@ -238,7 +238,9 @@ public class StopSignal implements SignalHandler {
   private final CountDownLatch asked = new CountDownLatch(1);
   private final SignalHandler before = Signal.handle(new Signal("TERM"), this);
 
-  public void waitForIt() throws InterruptedException { asked.await(); }
+  public boolean comesWithin(double seconds) throws InterruptedException {
+    return asked.await((long) (seconds * 1e3), TimeUnit.MILLISECONDS);
+  }
 
   /** Leaves the end to the driver; if that does not kill this JVM in time, to the handler before. */
   public void handle(Signal signal) {
@@ -254,6 +256,7 @@ public class StopSignal implements SignalHandler {
 """
 
 _SIGNAL_S = 60  # longer than a driver takes to drain a commit and to report its end
+_SIGNAL_STEP_S = 0.5
 _LONGEST_S = 1e9  # Py4J has no infinity
 _IMPOSSIBLE_TABLE = ".airflow_occ_no_table"
 
@@ -327,7 +330,10 @@ class Guard:
         From now on the signal does not end it at once.
         """
         source = SIGNAL.replace("LIMIT_S", str(_SIGNAL_S))
-        self._compiled(source, "StopSignal").newInstance().waitForIt()
+        stop_signal = self._compiled(source, "StopSignal").newInstance()
+        # A call in Java keeps the JVM alive, also after the job and its Python are over.
+        while not stop_signal.comesWithin(_SIGNAL_STEP_S):
+            pass
 
     def prove(self) -> str | None:
         """Return why this driver's commits would not be refused, or None.

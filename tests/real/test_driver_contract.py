@@ -43,6 +43,10 @@ from tests.stores import BUCKET
 pytestmark = pytest.mark.real
 PATIENCE_S = 300
 
+GUARDED_JOB = """
+from pyspark.sql import SparkSession
+SparkSession.builder.getOrCreate().range(3).count()
+"""
 SLEEPS_IN_JAVA = """
 import pathlib, sys
 from pyspark.sql import SparkSession
@@ -279,6 +283,18 @@ def test_a_driver_that_is_asked_to_stop_proves_its_end(attempt, environment, tmp
     assert driver.returncode == -signal.SIGKILL, printed
     (end,) = made.facts("end")
     assert (end["why"], end["is_certain"]) == (ASKED_TO_STOP, True)
+
+
+def test_a_guarded_driver_leaves_once_its_job_is_over(attempt, environment, tmp_path):
+    guarded = {"program": Path(guard.__file__).read_text(), "tables": [str(tmp_path / "t")]}
+    made = attempt(GUARDED_JOB, guard=guarded)
+    driver = made.start(environment, f"file:{tmp_path}/folder")
+    wait_for(made.hellos, driver)
+    made.grant()
+    printed, _ = driver.communicate(timeout=PATIENCE_S)
+    assert driver.returncode == 0, printed
+    (end,) = made.facts("end")
+    assert (end["exit_code"], end["is_certain"]) == (0, True)
 
 
 @pytest.fixture
