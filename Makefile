@@ -178,8 +178,8 @@ stalls: $(INSTALLED)  ## A store that stalls under a live writer must stop no dr
 
 TTL ?= 6
 CONTROLS ?= $(RUNS)
-stopped: $(INSTALLED)  ## Drivers that are stopped around their commit for longer than their lease (RUNS=60 CONTROLS=60 SEED=7 TTL=6)
-	$(BIN)/python -m tests.stopped --runs $(RUNS) --controls $(CONTROLS) --seed $(SEED) --ttl $(TTL)
+stopped: $(INSTALLED)  ## Drivers that are stopped around their commit for longer than their lease (RUNS=60 CONTROLS=60 SEED=7 TTL=6 STORE=s3, hdfs)
+	$(BIN)/python -m tests.stopped --store $(STORE) --runs $(RUNS) --controls $(CONTROLS) --seed $(SEED) --ttl $(TTL)
 
 PERCENT ?= 5
 WRITES ?= 12

@@ -18,16 +18,19 @@ from pyspark.sql import SparkSession
 
 from airflow_occ_provider.driver.contract import FACTS, Life
 from airflow_occ_provider.in_driver import granted, guard, run_job
-from airflow_occ_provider.in_driver.folder import LocalFolder
+from airflow_occ_provider.in_driver.folder import HadoopFolder, LocalFolder, is_local
 from airflow_occ_provider.in_driver.report import Report
 from tests.jobs.guarded_writes import OPTIONS
 
 STEP_S = 0.01
+WINDOWS = 100
 
 
-def follow(folder, ttl_s, commits_guard):
+def follow(context, folder, ttl_s, commits_guard):
     """Start what a granted driver runs beside its job, and return it."""
-    files = LocalFolder(str(folder))
+    configuration = run_job.hadoop_configuration(context._jvm)
+    remote = None if is_local(folder) else HadoopFolder(context._jvm, configuration, folder)
+    files = remote or LocalFolder(folder)
 
     def say(fact, **details):
         report.add(json.dumps({"fact": fact, **details}).encode() + b"\n")
@@ -42,17 +45,38 @@ def follow(folder, ttl_s, commits_guard):
     return driver, report
 
 
-def obey(spark, number, command):
+def window(context, table):
+    """Return how long the guard and the storage take to show a completed instant, many times.
+
+    It is shown by a rename where Hudi renames, and elsewhere by the close of its stream.
+    """
+    configuration = context._jsc.hadoopConfiguration()
+    files = context._jvm.org.apache.hudi.hadoop.fs.HadoopFSUtils.getFs(table, configuration)
+    renames, seconds = files.getUri().getScheme() in ("file", "hdfs"), []
+    for number in range(WINDOWS):
+        path = context._jvm.org.apache.hadoop.fs.Path(f"{table}_/.hoodie/timeline/{number}_1.commit")
+        stream = files.create(path.suffix(".part") if renames else path)
+        stream.write(bytes(2000))
+        if renames:
+            stream.close()
+        begun = time.perf_counter()
+        assert files.rename(path.suffix(".part"), path) if renames else stream.close() is None
+        seconds.append(time.perf_counter() - begun)
+    return seconds
+
+
+def obey(spark, number, command, begun):
     """Make one write, and return why it failed, if it did."""
-    context, folder = spark.sparkContext, Path(command["folder"])
+    context = spark.sparkContext
     installed, why = guard.installed(
         context._jvm, [command["table"]], context._jsc.hadoopConfiguration()
     )
     assert installed, why
-    followed = follow(folder, command["ttl_s"], installed) if command["has_life"] else None
+    has_life, folder, ttl_s = command["has_life"], command["folder"], command["ttl_s"]
+    followed = follow(context, folder, ttl_s, installed) if has_life else None
     rows = spark.range(3).selectExpr(f"cast(id + {number} * 10 as string) id", "'p' p", "1 ts")
     options = {**OPTIONS, "hoodie.metadata.enable": "false"}
-    (folder / "begun").touch()
+    begun.touch()
     time.sleep(command["pause_s"])
     began, error = time.monotonic(), ""
     try:
@@ -65,7 +89,8 @@ def obey(spark, number, command):
         driver, report = followed
         driver._ending.acquire(blocking=False)  # its threads end
         report.close(1)
-    return {"error": error, "seconds": seconds}
+    measured = window(context, command["table"]) if number == 0 else []
+    return {"error": error, "seconds": seconds, "window": measured}
 
 
 def main(folder):
@@ -77,7 +102,8 @@ def main(folder):
     while not (commands / "end").exists():
         with contextlib.suppress(FileNotFoundError):
             command = json.loads((commands / f"{number}.command").read_text())
-            write(commands / f"{number}.result", obey(spark, number, command))
+            begun = commands / f"{number}.begun"
+            write(commands / f"{number}.result", obey(spark, number, command, begun))
             number += 1
         time.sleep(STEP_S)
 

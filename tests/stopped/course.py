@@ -7,18 +7,24 @@ import json
 import os
 import queue
 import random
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from airflow_occ_provider.driver.contract import FACTS
 from airflow_occ_provider.embedded.spark import spark_environment
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from tests.conftest import SMALL_TABLES
+from tests.stores import Lake
 from tests.writers import QUIET
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +32,9 @@ JOB = ROOT / "tests" / "jobs" / "leased_writes.py"
 TABLE_TRIALS = 25  # a longer timeline makes the writes slower
 _PATIENCE_S = 300.0
 _STEP_S = 0.002
+_COMPLETED = re.compile(r"(\d+)_\d+\.(?:commit|deltacommit)")
+Window = list[float]
+"""The seconds from the check to the storage's answer, many times."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +51,28 @@ class Trial:
     stops_driver: bool
     pause_s: float = 0.0
 
+    @property
+    def arm(self) -> str:
+        """The name of the trials that are alike."""
+        stopped = "driver and attempt" if self.stops_driver else "attempt"
+        return f"{'leased' if self.has_life else 'control'}, {stopped} stopped"
+
 
 @dataclass
 class Result:
     """What became of a trial.
 
-    :param late_s: how long after the lease's end its commit was there; negative before; ``None`` if it
+    :param late_s: how long after the lease's end its commit was seen; negative before; ``None`` if it
         did not commit.
+    :param shown_s: how long after the lease's end and after its driver went on its commit was seen.
+    :param is_after_end: whether it has a commit that its ``end``, a certain one, does not name.
     """
 
     trial: Trial
     error: str
     late_s: float | None
+    shown_s: float
+    is_after_end: bool
 
     @property
     def is_late(self) -> bool:
@@ -61,11 +80,11 @@ class Result:
         return self.late_s is not None and self.late_s > 0
 
     def __str__(self) -> str:
-        kind = "leased" if self.trial.has_life else "control"
-        stopped = "driver and attempt" if self.trial.stops_driver else "attempt"
+        name = f"{self.trial.number} {self.trial.arm}"
         if self.late_s is None:
-            return f"{self.trial.number} {kind}, {stopped} stopped: no commit; {self.error[-90:]}"
-        return f"{self.trial.number} {kind}, {stopped} stopped: commit {self.late_s:+.3f} s"
+            return f"{name}: no commit; {self.error[-90:]}"
+        after = "; it is after the end" if self.is_after_end else ""
+        return f"{name}: commit {self.late_s:+.3f} s, {self.shown_s:+.3f} s after a resumption{after}"
 
 
 @dataclass
@@ -73,6 +92,7 @@ class Course:
     """A driver and an attempt that serve one trial after the other."""
 
     scratch: Path
+    lake: Lake
     ttl_s: float
     rng: random.Random
     driver: subprocess.Popen[bytes] = field(init=False)
@@ -84,7 +104,7 @@ class Course:
     def __post_init__(self) -> None:
         self.commands = self.scratch / "commands"
         self.commands.mkdir(parents=True)
-        environment = spark_environment(self.scratch / "spark")
+        environment = spark_environment(self.scratch / "spark", store=self.lake.store)
         with (self.scratch / "spark" / "conf" / "spark-defaults.conf").open("a") as conf:
             conf.write(SMALL_TABLES)
         (self.scratch / "spark" / "conf" / "log4j2.properties").write_text(QUIET)
@@ -121,59 +141,95 @@ class Course:
             time.sleep(_STEP_S)
         return value
 
-    def warm_up(self) -> None:
-        """Make a first write, of which nothing is stopped."""
+    def warm_up(self) -> Window:
+        """Make a first write, of which nothing is stopped, and return the driver's window."""
         self._command(0, self._folder(0), has_life=False, pause_s=0.0)
-        self._result(0)
+        window: Window = self._result(0)["window"]
+        return window
 
     def run(self, trial: Trial) -> Result:
         """Run one trial."""
         folder = self._folder(trial.number)
-        self._tell(json.dumps({"folder": str(folder), "ttl_s": self.ttl_s}))
+        self._tell(json.dumps({"folder": folder, "ttl_s": self.ttl_s}))
         ends = self._line("ends")["ends"]
-        before = set(self._completed(trial.number))
-        self._command(trial.number, folder, has_life=trial.has_life, pause_s=trial.pause_s)
-        self._until((folder / "begun").exists)
-        time.sleep(self.rng.uniform(0, 1.2 * self.write_s))
-        for pid in self._stopped(trial):
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(self.rng.uniform(0, 0.02))
-        time.sleep(self.ttl_s + self.rng.uniform(0.2, 1.0))
-        resumed = self._stopped(trial)
-        self.rng.shuffle(resumed)
-        for pid in resumed:
-            os.kill(pid, signal.SIGCONT)
-        result = self._result(trial.number)
+        with self._commits(trial.number) as commits:
+            before = set(commits)
+            self._command(trial.number, folder, has_life=trial.has_life, pause_s=trial.pause_s)
+            self._until((self.commands / f"{trial.number}.begun").exists)
+            time.sleep(self.rng.uniform(0, 1.2 * self.write_s))
+            for pid in self._stopped(trial):
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(self.rng.uniform(0, 0.02))
+            time.sleep(self.ttl_s + self.rng.uniform(0.2, 1.0))
+            resumed, resumed_s = self._stopped(trial), 0.0
+            self.rng.shuffle(resumed)
+            for pid in resumed:
+                if pid == self.pids[0]:
+                    resumed_s = time.time()
+                os.kill(pid, signal.SIGCONT)
+            result = self._result(trial.number)
         self._tell("end")
         while "ended" not in (line := self._lines.get(timeout=_PATIENCE_S)):
             ends = line.get("ends", ends)
-        new = {
-            path: time_s for path, time_s in self._completed(trial.number).items() if path not in before
-        }
-        late_s = max(new.values()) - ends if new else None
-        return Result(trial, result["error"], late_s)
+        new = {time: seen_s for time, seen_s in commits.items() if time not in before}
+        seen_s = max(new.values(), default=None)
+        return Result(
+            trial,
+            result["error"],
+            None if seen_s is None else seen_s - ends,
+            0.0 if seen_s is None else seen_s - max(ends, resumed_s),
+            any(not new.keys() <= committed for committed in self._certain_ends(folder)),
+        )
 
     def _stopped(self, trial: Trial) -> list[int]:
         pids = [self.attempt.pid, *(self.pids if trial.stops_driver else ())]
         self.rng.shuffle(pids)
         return pids
 
-    def _folder(self, number: int) -> Path:
-        folder = self.scratch / "folders" / str(number)
-        folder.mkdir(parents=True)
-        return folder
+    def _folder(self, number: int) -> str:
+        url = self.lake.path(f"{self.scratch.name}/folders/{number}")
+        AttemptFolder(url).write("made", b"")
+        return url
 
-    def _table(self, number: int) -> Path:
-        return self.scratch / f"t{number // TABLE_TRIALS}"
+    def _table(self, number: int) -> str:
+        return self.lake.path(f"{self.scratch.name}/t{number // TABLE_TRIALS}")
 
-    def _completed(self, number: int) -> dict[Path, float]:
-        """Return the completed writes of a trial's table, with the times of their files."""
-        timeline = self._table(number) / ".hoodie" / "timeline"
-        return {path: path.stat().st_mtime for path in timeline.glob("*_*.*commit")}
+    @contextmanager
+    def _commits(self, number: int) -> Iterator[dict[str, float]]:
+        """Look for the completed writes of a trial's table: when was each seen first?
 
-    def _command(self, number: int, folder: Path, *, has_life: bool, pause_s: float) -> None:
-        table = f"file://{self._table(number)}"
-        command = {"folder": str(folder), "table": table, "ttl_s": self.ttl_s}
+        A time of a storage may be that of a file before its rename.
+        """
+        timeline = AttemptFolder(f"{self._table(number)}/.hoodie/timeline")
+        commits: dict[str, float] = {}
+        has_looked, is_over = threading.Event(), threading.Event()
+
+        def look() -> None:
+            while True:
+                is_last = is_over.is_set()
+                for match in filter(None, map(_COMPLETED.fullmatch, timeline.entries())):
+                    commits.setdefault(match.group(1), time.time())
+                has_looked.set()
+                if is_last:
+                    return
+                is_over.wait(_STEP_S)
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        try:
+            assert has_looked.wait(_PATIENCE_S)
+            yield commits
+        finally:
+            is_over.set()
+            looking.join()
+
+    def _certain_ends(self, folder: str) -> list[set[str]]:
+        """Return the commits that each certain ``end`` of a driver names."""
+        facts = map(json.loads, (AttemptFolder(folder).read(FACTS) or b"").splitlines())
+        return [set(fact["committed"]) for fact in facts if fact["fact"] == "end" and fact["is_certain"]]
+
+    def _command(self, number: int, folder: str, *, has_life: bool, pause_s: float) -> None:
+        command = {"folder": folder, "table": self._table(number), "ttl_s": self.ttl_s}
         path = self.commands / f"{number}.part"
         path.write_text(json.dumps({**command, "has_life": has_life, "pause_s": pause_s}))
         path.replace(self.commands / f"{number}.command")
@@ -212,23 +268,41 @@ class Course:
 
 
 def trials(
-    scratch: Path, runs: int, seed: int, ttl_s: float, controls: int | None = None
-) -> Iterator[Result]:
-    """Run trials, and controls between them.
+    lake: Lake, runs: int, controls: int, seed: int, ttl_s: float, lanes: int
+) -> tuple[list[Window], list[Result]]:
+    """Run trials, and controls between them; return the drivers' windows, and the results.
 
-    :param controls: how many; by default as many as the others.
+    :param lanes: how many drivers run them side by side: a trial mostly waits.
     """
-    rng = random.Random(seed)
-    controls = runs if controls is None else controls
     kinds = [True] * runs + [False] * controls
-    rng.shuffle(kinds)
-    course = Course(scratch, ttl_s, rng)
+    random.Random(seed).shuffle(kinds)
+
+    def run(lane: int) -> tuple[Window, list[Result]]:
+        scratch = lake.folder / f"lane{lane}"
+        return run_lane(scratch, lake, kinds[lane::lanes], random.Random(seed * 1000 + lane), ttl_s)
+
+    with ThreadPoolExecutor(lanes) as pool:
+        windows, results = zip(*pool.map(run, range(lanes)), strict=True)
+    return list(windows), [result for of_lane in results for result in of_lane]
+
+
+def run_lane(
+    scratch: Path, lake: Lake, kinds: Sequence[bool], rng: random.Random, ttl_s: float
+) -> tuple[Window, list[Result]]:
+    """Run the trials of one driver, and print each.
+
+    :param kinds: for each whether its driver has a life.
+    """
+    course = Course(scratch, lake, ttl_s, rng)
+    results = []
     try:
-        course.warm_up()
+        window = course.warm_up()
         for number, has_life in enumerate(kinds, 1):
             stops_driver = rng.random() < 0.7
             # A driver that goes on alone writes at any moment of two terms of the lease.
             pause_s = 0.0 if stops_driver else rng.uniform(0, 2 * ttl_s)
-            yield course.run(Trial(number, has_life, stops_driver, pause_s))
+            results.append(course.run(Trial(number, has_life, stops_driver, pause_s)))
+            print(scratch.name, results[-1], flush=True)
     finally:
         course.end()
+    return window, results
