@@ -69,6 +69,8 @@ from airflow_occ_provider.submitters.place import Place
 
 _KILLED, _TERMINATED = -9, -15
 _GATE_S = 0.3
+_SLOW_GATE_S = 5.0
+_GATE_SLOWS_S = 60.0
 _COMES_S = 60.0  # until what a driver has written is seen
 _PERIODS = ((60.0, 1.0), (600.0, 5.0))
 _LONGEST_PERIOD_S = 15.0
@@ -288,8 +290,7 @@ class FolderDriver:
                 self._count(offer.folder.url, error)
                 step = LookLater("the storage is away")
             if isinstance(step, LookLater):
-                self._refuse_failed(offer, call)
-                time.sleep(_GATE_S)
+                self._wait_for_driver(offer, call)
 
     def _go_on(
         self, offer: Offer, view: View, step: object, started: Callable[[Handle], None]
@@ -311,6 +312,19 @@ class FolderDriver:
                     remedy="no action if the task is retried: the next try starts another one",
                 )
         return None
+
+    def _wait_for_driver(self, offer: Offer, call: _Call) -> None:
+        """Wait until the next look for a driver; a request to stop or a failed start is seen sooner.
+
+        :raises NotSubmittedError: if nothing will start a driver.
+        """
+        until_s = time.monotonic() + _gate_period_s(time.monotonic() - call.begun_s)
+        while True:
+            self._refuse_failed(offer, call)
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return
+            time.sleep(min(left_s, _GATE_S))
 
     def _refuse_failed(self, offer: Offer, call: _Call) -> None:
         """Stop to wait for a driver that nothing will start.
@@ -594,6 +608,16 @@ class Followed:
         if over.proof is Proof.LEFT:
             self.is_whole = True  # it has done nothing
         self.new.append(f"{over.evidence}.\n")
+
+
+def _gate_period_s(waited_s: float) -> float:
+    """Return the seconds between two looks for a driver that waits.
+
+    It normally comes within a minute. In a full cluster it may take hours, and each look is a request.
+
+    :param waited_s: since its start began.
+    """
+    return _GATE_S if waited_s < _GATE_SLOWS_S else min(_SLOW_GATE_S, waited_s / _GATE_SLOWS_S)
 
 
 def _grant_of(handle: Handle) -> Grant:

@@ -166,6 +166,72 @@ def test_a_start_that_fails_after_a_driver_waits_changes_nothing(folder):
     assert driver.ran == PAYLOAD
 
 
+class Clock:
+    """A clock that sleeping advances, and nothing else."""
+
+    def __init__(self, wake=lambda _: None):
+        self.now_s, self.begun_s, self.wake = time.monotonic(), time.monotonic(), wake
+
+    def monotonic(self):
+        return self.now_s
+
+    def sleep(self, seconds):
+        self.now_s += seconds
+        self.wake(self.now_s - self.begun_s)
+
+
+class EmptyFolder:
+    """A folder to which no driver comes; it notes when it was listed."""
+
+    url = "folder"
+
+    def __init__(self, clock):
+        self.clock, self.listed_s = clock, []
+
+    def entries(self):
+        self.listed_s.append(self.clock.now_s - self.clock.begun_s)
+        return {}
+
+    def write(self, name, content):
+        assert name == "revoked"
+
+
+def test_the_longer_a_driver_is_waited_for_the_rarer_are_the_looks(monkeypatch):
+    monkeypatch.setattr(folder_driver, "_GATE_S", 0.3)
+    monkeypatch.setattr(folder_driver, "time", clock := Clock())
+    folder = EmptyFolder(clock)
+    offer = Offer(folder, "runner.py", PAYLOAD, timedelta(hours=1))
+    with pytest.raises(NotSubmittedError, match="the job has not begun within"):
+        FolderDriver(opened, Service(), offer).submit("key", lambda _: None)
+    pauses_s = [
+        (begun_s, later_s - begun_s)
+        for begun_s, later_s in zip(folder.listed_s, folder.listed_s[1:], strict=False)
+    ]
+    assert max(pause_s for begun_s, pause_s in pauses_s if begun_s < 59) == pytest.approx(0.3)
+    assert all(pause_s < 0.1 * begun_s for begun_s, pause_s in pauses_s if begun_s > 59)
+    assert min(pause_s for begun_s, pause_s in pauses_s if begun_s > 301) == pytest.approx(5.0)
+    assert len(folder.listed_s) < 1000
+
+
+@pytest.mark.parametrize("reason", ["the task was asked to stop", "the start failed"])
+def test_a_rare_look_does_not_delay_what_ends_the_wait(monkeypatch, reason):
+    def wake(waited_s):
+        if waited_s < 1201:  # within a pause of five seconds
+            return
+        if reason == "the start failed":
+            driver._call.error = NotSubmittedError(reason, remedy="start it again")
+        else:
+            driver.killed.set()
+
+    monkeypatch.setattr(folder_driver, "_GATE_S", 0.3)
+    monkeypatch.setattr(folder_driver, "time", clock := Clock(wake))
+    offer = Offer(EmptyFolder(clock), "runner.py", PAYLOAD, timedelta(hours=1))
+    driver = FolderDriver(opened, Service(), offer)
+    with pytest.raises(NotSubmittedError, match=reason):
+        driver.submit("key", lambda _: None)
+    assert clock.now_s - clock.begun_s < 1202
+
+
 def test_a_driver_that_does_not_come_is_waited_for_no_longer_than_its_limit(folder):
     limited = Offer(opened(folder), "runner.py", PAYLOAD, timedelta(milliseconds=50))
     with pytest.raises(NotSubmittedError, match="start_timeout"):
