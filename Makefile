@@ -220,7 +220,7 @@ bench-triggers: $(INSTALLED)  ## What 10,000 heartbeat triggers cost a triggerer
 bench-commits: $(INSTALLED)  ## What watching the commits of 1,000 tables costs a triggerer (CHECK=1 as above; SMOKE=1: a short run)
 	$(BIN)/python -m tests.bench.commits
 
-bench-remote: $(INSTALLED)  ## What 200 drivers in YARN cost a triggerer (CHECK=1 as above; DRIVERS=200)
+bench-remote: $(INSTALLED)  ## What following 200 drivers elsewhere costs a triggerer (CHECK=1 as above; DRIVERS=200)
 	$(BIN)/python -m tests.bench.remote --drivers $(or $(DRIVERS),200)
 
 bench-pages: $(INSTALLED)  ## What the pages cost Airflow's API server and a bucket (CHECK=1 as above; SMOKE=1: a short run)

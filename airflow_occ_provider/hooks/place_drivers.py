@@ -24,10 +24,11 @@ from airflow_occ_provider.driver.attempt import LIFE_S
 from airflow_occ_provider.driver.contract import PAYLOAD
 from airflow_occ_provider.hooks.hudi_table import storage_of
 from airflow_occ_provider.hooks.launch import Launch
+from airflow_occ_provider.hooks.shared_folders import shared_folder
 from airflow_occ_provider.hooks.via import StartedPlace
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
 from airflow_occ_provider.submitters.flag import Flag
-from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
+from airflow_occ_provider.submitters.folder_driver import Folder, FolderDriver, Offer
 from airflow_occ_provider.submitters.place import Place
 
 _STORAGE = "storage_conn_id"
@@ -155,5 +156,8 @@ def folder_driver(
     :param storage_conn_id: connection of the storage of the drivers' folders.
     :param offer: the work; ``None`` to follow and end drivers of earlier processes.
     """
-    origin = {_STORAGE: storage_conn_id}
-    return FolderDriver(lambda url: open_folder(url, storage_conn_id), place, offer, origin, killed)
+
+    def opened(url: str) -> Folder:
+        return shared_folder(open_folder(url, storage_conn_id), storage_conn_id)
+
+    return FolderDriver(opened, place, offer, {_STORAGE: storage_conn_id}, killed)

@@ -8,12 +8,12 @@ import secrets
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow_occ_provider.errors import ConfigurationError, TableUnreadableError
 from airflow_occ_provider.storage.address import open_file_system, parse_table_path
 from airflow_occ_provider.storage.folder import TableFolder
-from airflow_occ_provider.storage.listing import StoredFile, list_files
+from airflow_occ_provider.storage.listing import StoredFile, list_files, list_files_below
 from airflow_occ_provider.storage.s3_requests import is_s3, read_file
 
 HIDDEN = ".airflow_occ"
@@ -62,6 +62,8 @@ class AttemptFolder:
     :param mode: permissions of the files on a local disk; an object store has its own.
     """
 
+    stale_s: ClassVar[float] = 0.0
+    """How much older than its call a listing may be."""
     url: str
     file_system: Any = None
     timeout_s: float = _TIMEOUT_S
@@ -72,6 +74,10 @@ class AttemptFolder:
         """Return what the storage says of each file, by one listing."""
         file_system = self._folder.file_system
         return self._folder.ask("", partial(list_files, file_system)) or {}
+
+    def below(self) -> dict[str, StoredFile]:
+        """Return the same of all files below it, by their paths; on S3 only."""
+        return self._folder.ask("", partial(list_files_below, self._folder.file_system)) or {}
 
     def read(self, name: str, start: int = 0) -> bytes | None:
         """Return a file's content; ``None`` if it does not exist.

@@ -109,6 +109,17 @@ def list_files(file_system: Any, path: str) -> dict[str, StoredFile]:
     return files
 
 
+def list_files_below(file_system: Any, path: str) -> dict[str, StoredFile]:
+    """List all files below a folder of S3, in one request a page.
+
+    The names are their paths relative to it.
+
+    :raises FileNotFoundError: if there are none.
+    """
+    entries = list_objects(file_system, path, delimiter="")
+    return {name: _stored(entry) for name, entry in entries.items()}
+
+
 def _stored(entry: Mapping[str, Any]) -> StoredFile:
     fields = {key.lower(): value for key, value in entry.items()}
     written_ms = _modified(entry) or 0

@@ -98,6 +98,10 @@ class Folder(Protocol):
     def url(self) -> str:
         """The address of the folder, as Hadoop spells it."""
 
+    @property
+    def stale_s(self) -> float:
+        """How much older than its call a listing may be, in seconds."""
+
     def entries(self) -> Mapping[str, File]:
         """Return what the storage says of each file."""
 
@@ -314,7 +318,9 @@ class FolderDriver:
         return None
 
     def _wait_for_driver(self, offer: Offer, call: _Call) -> None:
-        """Wait until the next look for a driver; a request to stop or a failed start is seen sooner.
+        """Wait until the next look for a driver.
+
+        A request to stop and a failed start are seen sooner.
 
         :raises NotSubmittedError: if nothing will start a driver.
         """
@@ -509,7 +515,8 @@ class Followed:
 
         :param request_s: for which a request of the driver may be under way after its end.
         """
-        began = time.monotonic()
+        looked_at = time.monotonic()
+        began = looked_at - self.folder.stale_s
         grant, names = _grant_of(self.handle), self.folder.entries()
         # Only a process that has just begun needs more than its own clock.
         asks_clock = bool(names) and self.looked_at == float("-inf")
@@ -532,7 +539,7 @@ class Followed:
             quiet_s=stored_quiet_s(times, has_ticked=tick > 0) if asks_clock else 0.0,
         )
         watch = self.watch.after(view, began, time.monotonic())
-        self.watch, self.looked_at = watch, began
+        self.watch, self.looked_at = watch, looked_at
         ttl_s = self.lease_ttl_s or LIFE_S
         step = next_settle_step(view, watch, why="", ttl_s=ttl_s, request_s=request_s)
         if isinstance(step, Over):

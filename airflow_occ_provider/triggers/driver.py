@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
@@ -159,13 +160,14 @@ class HudiDriverTrigger(LeaseTrigger):
 
     async def _pause(self) -> None:
         """Wait for the next look; log in between what was read."""
-        until_s = _until_logging(time.monotonic())
-        if not self._lines or until_s > _POLL_S:
-            await asyncio.sleep(_POLL_S)
+        look_s = _until_look(self.table, now_s := time.monotonic())
+        log_s = _until_logging(now_s)
+        if not self._lines or log_s > look_s:
+            await asyncio.sleep(look_s)
             return
-        await asyncio.sleep(until_s)
+        await asyncio.sleep(log_s)
         await self._call(self._log_lines)
-        await asyncio.sleep(_POLL_S - until_s)
+        await asyncio.sleep(look_s - log_s)
 
     def _log_lines(self) -> None:
         with self._logging:  # a pause goes on if the lease is lost in it
@@ -277,6 +279,14 @@ class HudiDriverTrigger(LeaseTrigger):
         if self.ticket and isinstance(submitter, LeasedSubmitter):
             submitter.feed(self)
         return submitter
+
+
+def _until_look(table: str, now_s: float) -> float:
+    """Return the seconds until the triggers of this process look at the drivers of a table.
+
+    All do so at the same moments, since they share a listing. The tables have different moments.
+    """
+    return _POLL_S - (now_s + zlib.crc32(table.encode()) / 1000) % _POLL_S
 
 
 def _until_logging(now_s: float) -> float:

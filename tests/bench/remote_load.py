@@ -92,10 +92,10 @@ class RemoteLoad:
 
     def environment(self) -> Mapping[str, str]:
         lock = {"conn_type": "hudi_zookeeper_lock", "host": self.hosts}
-        given = {**lock, "extra": {"base_path": "/hudi/locks"}}
+        lock_connection = {**lock, "extra": {"base_path": "/hudi/locks"}}
         return {
             VARIABLE: json.dumps(asdict(self)),
-            f"AIRFLOW_CONN_{LOCK_CONN_ID.upper()}": json.dumps(given),
+            f"AIRFLOW_CONN_{LOCK_CONN_ID.upper()}": json.dumps(lock_connection),
             **({f"AIRFLOW_CONN_{STORE_CONN_ID.upper()}": json.dumps(self.store)} if self.store else {}),
         }
 

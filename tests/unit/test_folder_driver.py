@@ -183,7 +183,7 @@ class Clock:
 class EmptyFolder:
     """A folder to which no driver comes; it notes when it was listed."""
 
-    url = "folder"
+    url, stale_s = "folder", 0.0
 
     def __init__(self, clock):
         self.clock, self.listed_s = clock, []

@@ -33,5 +33,5 @@ with DAG("probe", schedule="@once", start_date=FIRST_RUN):
     Started(begins_with=ProbeTrigger, arguments={}, task_id="probe")
 
 with DAG("drivers", schedule="@once", start_date=FIRST_RUN, max_active_tasks=LOAD.drivers):
-    for number, given in enumerate(json.loads(LOAD.arguments.read_text())):
-        Started(begins_with=HudiDriverTrigger, arguments=given, task_id=f"driver_{number}")
+    for number, arguments in enumerate(json.loads(LOAD.arguments.read_text())):
+        Started(begins_with=HudiDriverTrigger, arguments=arguments, task_id=f"driver_{number}")
