@@ -161,10 +161,14 @@ outages: $(INSTALLED)  ## 200 waiters while the lock service is down, or lags (O
 	$(BIN)/python -m tests.outages --times $(OUTAGES) --lag
 
 RACES ?= 50
-races: $(INSTALLED)  ## Writers on real Hudi under leases, beside controls (RACES=50 SEED=7 STORE=s3 LOCK=metastore)
+races: $(INSTALLED)  ## Writers on real Hudi under leases, beside controls (RACES=50 SEED=7 STORE=s3 LOCK=metastore; PLACE=local, yarn, via: MERGE alone, by drivers there)
+ifdef PLACE
+	$(BIN)/python -m tests.races.places --place $(PLACE) --runs $(RACES) --seed $(SEED)
+else
 	$(BIN)/python -m tests.races --store $(STORE) --lock $(LOCK) --runs $(RACES) --seed $(SEED) --kinds keys increments merge
 	$(BIN)/python -m tests.races --store $(STORE) --lock $(LOCK) --runs $$(($(RACES) * 2)) --seed $(SEED) \
 		--kinds scopes $(if $(filter local,$(STORE)),delete)
+endif
 
 test-k8s: $(INSTALLED)  ## Drivers in pods of a real one-node Kubernetes, as root; the first run builds it (10 min)
 	$(BIN)/python -m tests.k8s

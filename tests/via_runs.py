@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import functools
 import threading
 
 from airflow.sdk import DAG
+from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from tests.observed import until
@@ -50,9 +53,20 @@ class Run:
     def _execute(self, context):
         try:
             self.task.render_template_fields(context)
-            self.result = self.task.execute(context)
+            self.result = self._steps(context)
         except Exception as error:  # noqa: BLE001 - handed to the waiting test
             self.error = error
+
+    def _steps(self, context):
+        """Execute the task; wait for the event of each of its triggers, and resume it."""
+        step = functools.partial(self.task.execute, context)
+        while True:
+            try:
+                return step()
+            except TaskDeferred as deferral:
+                event = asyncio.run(first_event(deferral.trigger))
+                resume = getattr(self.task, deferral.method_name)
+                step = functools.partial(resume, context, event, **(deferral.kwargs or {}))
 
     def wait(self):
         until(lambda: not self.thread.is_alive(), f"the end of {self.task.task_id}")
@@ -69,6 +83,12 @@ class Run:
         until(lambda: file.exists() or not self.thread.is_alive(), f"{file} of {self.task.task_id}")
         if not file.exists():
             raise AssertionError(f"{self.task.task_id} ended before: {self.error or self.result}")
+
+
+async def first_event(trigger):
+    async for event in trigger.run():
+        return event.payload
+    raise AssertionError(f"{trigger} ended without an event")
 
 
 def write_run(name, table, *arguments, via, via_kwargs, **more):
