@@ -177,7 +177,7 @@ def test_a_task_publishes_its_table_and_its_link_at_its_start():
     ti, (_, made) = Instance(), task()
     show_table({"ti": ti, "task": made})
     assert TableSource.of(ti.pushed[TABLE_KEY]) == TableSource.of(TRIPS)
-    (link,) = made.operator_extra_links
+    link = next(link for link in made.operator_extra_links if link.name == "Hudi table")
     assert ti.pushed[link.xcom_key] == link.get_link(made, ti_key=None) == page_path("s3://lake/trips")
 
 
@@ -196,9 +196,9 @@ def test_a_task_without_a_path_has_no_link():
     assert HudiTableLink().get_link(SimpleNamespace(table="trips"), ti_key=None) == ""
 
 
-def test_the_link_survives_serialization():
+def test_the_links_survive_serialization():
     serialized = DagSerialization.from_dict(DagSerialization.to_dict(task()[0]))
-    assert serialized.task_dict["t"].extra_links == ["Hudi table"]
+    assert serialized.task_dict["t"].extra_links == ["Driver", "Hudi table"]
 
 
 def test_the_plugin_is_an_entry_point():
