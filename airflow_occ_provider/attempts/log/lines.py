@@ -18,6 +18,9 @@ _HUDI_LOGGER = re.compile(r"\b[\w.]*(?:Timeline\w*|Transaction\w+)\]?\s*[:-]\s*$
 _MESSAGE = re.compile(r": | - \w+: ")
 _JSON_RECORD = re.compile(r'\{.*"(?:logger|logger_name|level)":')
 
+GROUP, END_OF_GROUP = "::group::", "::endgroup::"
+"""How lines begin between which Airflow's UI folds a log; our operators write them."""
+
 
 def is_jvm_record(line: str) -> bool:
     """Whether a logger of the JVM wrote the line, in a layout that starts with time."""

@@ -17,7 +17,7 @@ from airflow_occ_provider.attempts.log.causes import Chain
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.fatal_frames import FatalFrames, is_of_another
 from airflow_occ_provider.attempts.log.hudi_failures import marked_instant
-from airflow_occ_provider.attempts.log.lines import is_jvm_record
+from airflow_occ_provider.attempts.log.lines import END_OF_GROUP, GROUP, is_jvm_record
 from airflow_occ_provider.attempts.log.submitter_log import SubmitterLog
 from airflow_occ_provider.attempts.log.traces import TraceReader
 from airflow_occ_provider.attempts.log.wrappings import SavedLine, Unwrapper, is_start
@@ -108,6 +108,8 @@ class SavedLog:
             self._log.printed.feed(line)
 
     def _feed_line(self, text: str, of_driver: bool | None) -> None:
+        if text.startswith((GROUP, END_OF_GROUP)):  # around the driver's lines, and none of them
+            return
         if (of_driver is not True and self._is_after_driver(text)) or of_driver is False:
             return
         if self._ended:
