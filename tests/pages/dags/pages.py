@@ -16,6 +16,7 @@ COMMON: dict[str, Any] = {
     "application": "{{ params.job }}",
     "table": "{{ params.table }}",
     "driver_memory": "1g",
+    "env_vars": {"WRITES": "{{ params.table }}"},
     # A conflict stays to be seen until Hudi's check at the commit.
     "early_conflict_detection": False,
     "early_stop": "observe",

@@ -16,6 +16,7 @@ PARAMS = {name: Param("", type="string") for name in ("job", "table", "gate")}
 COMMON: dict[str, Any] = {
     "table": "{{ params.table }}",
     "driver_memory": "1g",
+    "env_vars": {"WRITES": "{{ params.table }}"},
     "retry_policy": HudiConflictRetryPolicy(base_delay=timedelta(seconds=5)),
     "hudi_options": {
         "hoodie.metadata.enable": "false",  # a quarter of what a driver costs; the fault rig has it on

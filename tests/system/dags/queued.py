@@ -23,6 +23,7 @@ COMMON: dict[str, Any] = {
     "table": TABLE,
     "lock_conn_id": QUICK,
     "driver_memory": "1g",
+    "env_vars": {"WRITES": TABLE},
     "hudi_options": NO_METADATA_TABLE,
 }
 ARGUMENTS = [TABLE, "--partition", "1"]
