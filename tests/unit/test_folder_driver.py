@@ -272,9 +272,9 @@ def test_facts_are_returned_once_and_the_end_last(folder):
 
 
 def test_an_uncertain_end_is_one_once_a_request_cannot_be_under_way(folder, monkeypatch):
-    now = [1000.0]
-    monkeypatch.setattr(folder_driver.time, "monotonic", lambda: now[0])
     driver, submitter, handle = granted(folder)
+    now = [time.monotonic()]
+    monkeypatch.setattr(folder_driver.time, "monotonic", lambda: now[0])
     driver.report({"fact": "end", "exit_code": 0, "is_certain": False})
     assert submitter.poll(handle) == Running()
     assert not submitter.traits.end_is_final
@@ -344,9 +344,9 @@ def test_a_driver_that_left_has_done_nothing(folder):
 
 
 def test_a_silent_driver_is_over_after_its_life_and_two_requests(folder, monkeypatch):
-    now = [1000.0]
-    monkeypatch.setattr(folder_driver.time, "monotonic", lambda: now[0])
     driver, submitter, handle = granted(folder)
+    now = [time.monotonic()]
+    monkeypatch.setattr(folder_driver.time, "monotonic", lambda: now[0])
     driver.report({"fact": "tick", "number": 1})
     assert submitter.poll(handle) == Running()
     now[0] += attempt_half.LIFE_S + 2 * attempt_half.REQUEST_S - 1
@@ -356,10 +356,10 @@ def test_a_silent_driver_is_over_after_its_life_and_two_requests(folder, monkeyp
 
 
 def test_a_revoked_and_silent_driver_is_unseen_until_its_end_is_proven(folder, monkeypatch):
-    now = [1000.0]
-    monkeypatch.setattr(folder_driver.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(folder_driver, "_END_S", 0)
     _, submitter, handle = granted(folder)
+    now = [time.monotonic()]
+    monkeypatch.setattr(folder_driver.time, "monotonic", lambda: now[0])
     submitter.end(handle)
     assert submitter.poll(handle) == Running(), "it may drain a commit"
     now[0] += 61
