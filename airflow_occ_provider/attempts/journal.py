@@ -98,8 +98,9 @@ class Journal:
         :param drivers: by the identity in the lost record.
         """
         record = self.record
-        known, started_ms = [attempt.driver for attempt in record.attempts], now_ms()
-        new = [(identity, one) for identity in drivers for one in drivers[identity] if one not in known]
+        recorded, started_ms = [attempt.driver for attempt in record.attempts], now_ms()
+        new = [(identity, driver) for identity in drivers for driver in drivers[identity]]
+        new = [(identity, driver) for identity, driver in new if driver not in recorded]
         for number, (identity, driver) in enumerate(new):
             # Its try is unknown, and so is the bound of tries: it counts as no death of a worker.
             attempt = AttemptRecord(0, -1, identity, table, started_ms + number, driver)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -365,11 +365,7 @@ class FolderDriver:
     def _view(self, folder: Folder, handle: Handle | None) -> View:
         """Look for the drivers that wait."""
         names = folder.entries()
-        hellos = tuple(
-            Hello.from_bytes(name, folder.read(name) or b"")
-            for name in sorted(names)
-            if name.startswith(HELLO_PREFIX) and not handle
-        )
+        hellos = () if handle else hellos_in(folder, names)
         return View(_grant_of(handle) if handle else None, hellos, GRANT in names, REVOKED in names)
 
     def _look(self, driver: Followed) -> None:
@@ -615,6 +611,15 @@ class Followed:
         if over.proof is Proof.LEFT:
             self.is_whole = True  # it has done nothing
         self.new.append(f"{over.evidence}.\n")
+
+
+def hellos_in(folder: Folder, names: Iterable[str]) -> tuple[Hello, ...]:
+    """Return the hellos among the files of an attempt's folder.
+
+    :param names: of its files.
+    """
+    of_drivers = (name for name in sorted(names) if name.startswith(HELLO_PREFIX))
+    return tuple(Hello.from_bytes(name, folder.read(name) or b"") for name in of_drivers)
 
 
 def _gate_period_s(waited_s: float) -> float:

@@ -20,17 +20,15 @@ from airflow_occ_provider.driver.attempt import (
 from airflow_occ_provider.driver.contract import (
     FACTS,
     GRANT,
-    HELLO_PREFIX,
     HUDI_FACTS,
     LIFE,
     PAYLOAD,
     Grant,
-    Hello,
     answer_to_bytes,
     digest,
 )
 from airflow_occ_provider.errors import TableUnreadableError
-from airflow_occ_provider.submitters.folder_driver import Offer
+from airflow_occ_provider.submitters.folder_driver import Offer, hellos_in
 
 _MOST = 1 << 20
 
@@ -77,9 +75,8 @@ class PrivateFolder:
 
     def _grant(self) -> None:
         folder, payload = self.offer.folder, self.offer.payload
-        names = [name for name in sorted(folder.entries()) if name.startswith(HELLO_PREFIX)]
-        hellos = tuple(Hello.from_bytes(name, folder.read(name) or b"") for name in names)
-        match next_grant_step(View(hellos=hellos), digest(payload)):
+        view = View(hellos=hellos_in(folder, folder.entries()))
+        match next_grant_step(view, digest(payload)):
             case CompareAndSet(Grant() as grant):
                 folder.write(PAYLOAD, payload)
                 folder.write(GRANT, grant.to_bytes())
