@@ -7,6 +7,7 @@ import random
 import pytest
 
 from tests.stopped.course import Course, Trial
+from tests.stores import Lake
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
 TTL_S = 6.0
@@ -14,7 +15,8 @@ TTL_S = 6.0
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory):
-    course = Course(tmp_path_factory.mktemp("stopped"), TTL_S, random.Random(7))
+    lake = Lake(tmp_path_factory.mktemp("stopped"))
+    course = Course(lake.folder / "lane", lake, TTL_S, random.Random(7))
     course.warm_up()
     yield course
     course.end()
