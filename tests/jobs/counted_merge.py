@@ -1,4 +1,4 @@
-"""A PySpark job that reads a counter, pauses, and writes it back plus one by MERGE."""
+"""A PySpark job that reads a counter, may pause, and writes it back plus one by MERGE."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SESSION = {
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("table")
-    parser.add_argument("--pause", type=float, default=0.0, help="seconds between read and write")
+    parser.add_argument("--gate", type=Path, help="make GATE.read after the read, and wait for GATE.go")
     parser.add_argument("--upsert", action="store_true", help="no MERGE: only serializable ones may run")
     args = parser.parse_args()
     builder = SparkSession.builder.config("spark.ui.enabled", "false")
@@ -34,7 +34,10 @@ def main() -> None:
         upsert(spark, args.table, 0)
         return
     value = spark.read.format("hudi").load(args.table).first().v
-    time.sleep(args.pause)
+    if args.gate:
+        args.gate.with_suffix(".read").touch()
+        while not args.gate.with_suffix(".go").exists():
+            time.sleep(0.05)
     if args.upsert:
         upsert(spark, args.table, value + 1)
         return

@@ -1,6 +1,7 @@
 """Races of MERGE whose drivers run where a user's do: ``python -m tests.races.places --place yarn``.
 
-Two tasks read a counter and write it back plus one, with ``isolation="serializable"``; the controls have
+Two tasks read a counter and write it back plus one, with ``isolation="serializable"``. The reader pauses
+between its read and its MERGE until its rival has committed, or is queued behind it. The controls have
 ``"snapshot"``, and upsert, since a MERGE is refused there.
 """
 
@@ -13,8 +14,10 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +26,24 @@ from airflow.sdk import DAG
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.embedded.yarn import EmbeddedYarn
+from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.leases.lease import LeaseService
+from airflow_occ_provider.leases.rules import blockers
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from tests.demo import LOCAL, VIAS, yarn_connection
+from airflow_occ_provider.via import ARGUMENTS, RUNNER
+from tests.conftest import SMALL_TABLES
+from tests.demo import yarn_connection
+from tests.observed import until
 from tests.rows import current_files
 from tests.via_runs import Run
-from tests.writers import NO_METADATA_TABLE
+from tests.writers import NO_METADATA_TABLE, QUIET
 
 JOB = Path(__file__).parents[1] / "jobs" / "counted_merge.py"
 PLACES = ("local", "yarn", "via")
 _TRIES = 6
 _WRITERS = 2
-_LONGEST_PAUSE_S = 20.0
+_MASTER = "local[1]"
+_BY_BASH = f"spark-submit --master '{_MASTER}' --driver-memory 1g {RUNNER} {ARGUMENTS}"
 
 
 def main() -> int:
@@ -41,27 +51,36 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory(prefix="races_", ignore_cleanup_errors=True) as scratch,
         ExitStack() as services,
+        ThreadPoolExecutor(arguments.lanes) as pool,
     ):
         folder = Path(scratch)
         stack = services.enter_context(EmbeddedStack(folder / "stack"))
+        place = _started_place(arguments.place, folder, stack, services)
+        conf = Path(os.environ["SPARK_CONF_DIR"])
+        (conf / "log4j2.properties").write_text(QUIET)
+        with (conf / "spark-defaults.conf").open("a") as defaults:
+            defaults.write(SMALL_TABLES)
         started = time.monotonic()
-        with_place = _started_place(arguments.place, folder, stack, services)
-        table = folder / "lake" / "t"
-        _task("create", table, 0.0, with_place, is_guarded=True).start().committed()
-        wrong = {
-            is_guarded: sum(
-                _race(table, seed, with_place, is_guarded=is_guarded)
-                for seed in range(arguments.seed, arguments.seed + count)
-            )
-            for is_guarded, count in ((True, arguments.runs), (False, arguments.controls))
-        }
+        races = [
+            *((seed, True) for seed in range(arguments.seed, arguments.seed + arguments.runs)),
+            *((seed, False) for seed in range(arguments.seed, arguments.seed + arguments.controls)),
+        ]
+        leases = services.enter_context(closing(lock_hook("lock").leases()))
+        lanes = [
+            Lane(folder / "lake" / f"t{number}", place, leases) for number in range(arguments.lanes)
+        ]
+        running = [
+            pool.submit(lane.run, races[number :: arguments.lanes]) for number, lane in enumerate(lanes)
+        ]
+        of_lanes = [lane.result() for lane in running]
+    wrong = [is_guarded for of_lane in of_lanes for is_guarded in of_lane]
     print(
-        f"merge on {arguments.place}: {arguments.runs} serializable runs, {wrong[True]} wrong; "
-        f"{arguments.controls} controls, {wrong[False]} wrong; {time.monotonic() - started:.0f} s",
+        f"merge on {arguments.place}: {arguments.runs} serializable runs, {wrong.count(True)} wrong; "
+        f"{arguments.controls} controls, {wrong.count(False)} wrong; {time.monotonic() - started:.0f} s",
         flush=True,
     )
     # Controls that never go wrong prove nothing.
-    return 1 if wrong[True] or (arguments.controls and not wrong[False]) else 0
+    return 1 if True in wrong or (arguments.controls and False not in wrong) else 0
 
 
 def _started_place(
@@ -72,9 +91,9 @@ def _started_place(
     os.environ["AIRFLOW__HUDI_OCC__SITE_ID"] = "races"
     os.environ.update(stack.environment)
     if place == "via":
-        operator, kwargs = VIAS["bash"]
-        return {"via": operator, "via_kwargs": {**kwargs, "append_env": True}}
-    connection = LOCAL
+        operator = "airflow.providers.standard.operators.bash.BashOperator"
+        return {"via": operator, "via_kwargs": {"bash_command": _BY_BASH, "append_env": True}}
+    connection: Mapping[str, Any] = {"conn_type": "spark", "host": _MASTER}
     if place == "yarn":
         yarn = services.enter_context(EmbeddedYarn(folder / "yarn"))
         os.environ.update(yarn.environment(stack.environment))
@@ -83,50 +102,76 @@ def _started_place(
     return {"conn_id": "spark_of_races", "driver_memory": "1g"}
 
 
-def _task(name: str, table: Path, pause_s: float, place: Mapping[str, Any], *, is_guarded: bool) -> Run:
-    """Return the run of a task that increments the counter."""
-    with DAG("races", schedule=None):
+@dataclass(frozen=True)
+class Lane:
+    """Races for one table, one after the other.
+
+    :param place: the operator's arguments for the place of its drivers.
+    :param leases: the queue, to be looked at.
+    """
+
+    table: Path
+    place: Mapping[str, Any]
+    leases: LeaseService
+
+    def run(self, races: Sequence[tuple[int, bool]]) -> list[bool]:
+        """Run races; return for each wrong one whether it was guarded."""
+        self._task(f"create_{self.table.name}", is_guarded=True).start().committed()
+        return [is_guarded for seed, is_guarded in races if self._race(seed, is_guarded=is_guarded)]
+
+    def _task(self, name: str, *more: str, is_guarded: bool) -> Run:
+        """Return the run of a task that increments the counter.
+
+        :param more: arguments of the job.
+        """
         task = HudiWriteOperator(
             task_id=name,
+            dag=DAG("races", schedule=None),
             application=str(JOB),
-            application_args=[
-                *(str(table), "--pause", str(pause_s)),
-                *([] if is_guarded else ["--upsert"]),
-            ],
-            table=str(table),
+            application_args=[str(self.table), *more, *([] if is_guarded else ["--upsert"])],
+            table=str(self.table),
             lock_conn_id="lock",
             isolation="serializable" if is_guarded else "snapshot",
             hudi_options={**NO_METADATA_TABLE, "hoodie.clean.automatic": "false"},
             deferrable=False,
-            **place,
+            **self.place,
         )
-    return Run(task)
+        return Run(task)
 
+    def _race(self, seed: int, *, is_guarded: bool) -> bool:
+        """Run two tasks at once; return whether the counter is not two more than before."""
+        rng = random.Random(f"merge {seed}")
+        before = _value(self.table)
+        name = f"{'guarded' if is_guarded else 'control'}_{seed}"
+        gate = self.table.parent / name
+        reader = self._task(f"{name}_reader", "--gate", str(gate), is_guarded=is_guarded)
+        rival = self._task(f"{name}_rival", is_guarded=is_guarded)
+        tasks = [reader, rival]
+        rng.shuffle(tasks)
+        started = time.monotonic()
+        for task in tasks:
+            task.start()
+            time.sleep(rng.uniform(0, 1.0))
+        reader.reached(gate.with_suffix(".read"))
+        until(lambda: not rival.thread.is_alive() or self._is_blocked(rival), f"the rival of {name}")
+        gate.with_suffix(".go").touch()
+        errors = [_last_error(task) for task in tasks]
+        gained = _value(self.table) - before
+        print(
+            f"{name}: {tasks[0].task.task_id} first, counted {gained} of {_WRITERS}"
+            f" in {time.monotonic() - started:.0f} s, tries {[task.number for task in tasks]}"
+            f"{''.join(f', {error}' for error in errors if error)}",
+            flush=True,
+        )
+        return gained != _WRITERS or any(errors)
 
-def _race(table: Path, seed: int, place: Mapping[str, Any], *, is_guarded: bool) -> bool:
-    """Run two tasks at once; return whether the counter is not two more than before."""
-    rng = random.Random(f"merge {seed}")
-    before = _value(table)
-    kind = "guarded" if is_guarded else "control"
-    # The pause of the first one lets the second commit between its read and its MERGE.
-    pauses_s = (rng.uniform(0.5, 1.0) * _LONGEST_PAUSE_S, 0.0)
-    tasks = [
-        _task(f"{kind}_{seed}_{number}", table, pause_s, place, is_guarded=is_guarded)
-        for number, pause_s in enumerate(pauses_s)
-    ]
-    rng.shuffle(tasks)
-    started = time.monotonic()
-    for task in tasks:
-        task.start()
-        time.sleep(rng.uniform(0, 1.0))
-    errors = [_last_error(task) for task in tasks]
-    gained = _value(table) - before
-    print(
-        f"{kind} {seed}: counted {gained} of {_WRITERS} in {time.monotonic() - started:.0f} s, "
-        f"tries {[task.number for task in tasks]}{''.join(f', {error}' for error in errors if error)}",
-        flush=True,
-    )
-    return gained != _WRITERS or any(errors)
+    def _is_blocked(self, task: Run) -> bool:
+        """Return whether a task is queued behind another one."""
+        queue = self.leases.requests()
+        return any(
+            task.task.task_id in queued.request.owner.path and blockers(queued, queue)
+            for queued in queue
+        )
 
 
 def _last_error(task: Run) -> str:
@@ -148,6 +193,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--controls", type=int, default=5, help="runs without isolation")
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--lanes", type=int, default=2, help="tables that are raced for at once")
     return parser.parse_args()
 
 
