@@ -239,8 +239,7 @@ class Writer(WriterThread):
                 self.handle, self.process = handle, getattr(submitter, "_process", None)
 
             driver = Driver(submitter, self.lines.append)
-            apart = [self._show] if submitter.traits.facts_apart else []
-            driver.run(self.identity, [log.take, *apart], started, [guards])
+            driver.run(self.identity, [log.take, self._show], started, [guards])
             self.exit_code, self.stop = driver.exit_code, driver.stop
         return settle(
             table,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.leases.keeper import Keeper
@@ -15,8 +16,8 @@ from airflow_occ_provider.leases.rules import Mode, Owner, Scope
 class Admitted:
     """The lease under which an attempt runs, if there is one.
 
-    As a guard it stops a driver that lost its lease and whose conflicts Hudi does not find. The keeper
-    also ends such a driver itself: it waits for no log and no journal.
+    As a guard it stops a driver that lost its lease and whose conflicts Hudi does not find. Stopped or
+    not, such a driver begins no commit once its lease may be over.
 
     :param is_fenced: whether Hudi's own check would find a conflict, so that the lease only saves
         time.
@@ -55,6 +56,11 @@ class Admitted:
         """
         if self.lost and not self.is_fenced:
             raise self.lost
+
+    def extend(self, driver: Driver) -> None:
+        """Have a driver live for as long as the lease is extended, if it depends on that."""
+        if self.keeper:
+            driver.submitter.feed(self.keeper)
 
     def announce(self, instant: str) -> None:
         """Tell the table's other tasks which write runs under the lease.

@@ -88,7 +88,7 @@ class CleanRun:
     def end_earlier_drivers(self, run: Journal, submitter: Submitter) -> None:
         """End the drivers of earlier tries of the task run."""
         for identity in run.record.identities:
-            key = clean_key(identity, outlives=submitter.traits.outlives_task)
+            key = clean_key(identity, outlives=submitter.outlives_task)
             if end_earlier(submitter, partial(submitter.find, key), "an earlier try's clean"):
                 self.log.info("The clean of an earlier try was still running, and was ended.")
             remove_leftovers(identity)
@@ -132,15 +132,22 @@ def clean_key(identity: str, *, outlives: bool) -> str:
 
 
 def run_clean(
-    spark: DriverRun, job: SparkJob, preparation: Preparation, table: str
+    spark: DriverRun, job: SparkJob, preparation: Preparation, table: str, admitted: Admitted
 ) -> tuple[int, Reading]:
     """Run Hudi's clean instead of a task's job; return exit code and log reading."""
-    job = replace(job, application=clean_job.__file__, arguments=(table,))
+    job = replace(
+        job,
+        application=clean_job.__file__,
+        arguments=(table,),
+        table=table,
+        lease_ttl_s=admitted.lease_ttl_s,
+    )
     spark.refuse(job, preparation.site)
     log = DriverLog()
     identity = preparation.signature.identity
     with spark.prepared(job, preparation.options) as submission:
         driver = spark.driver(submission)
-        driver.run(clean_key(identity, outlives=spark.is_remote), [log.take])
+        admitted.extend(driver)
+        driver.run(clean_key(identity, outlives=spark.is_remote), [log.take], guards=[admitted])
     spark.forget(identity)
-    return log.outcome_of(driver.exit_code or 0, is_read=driver.has_whole_log)
+    return log.outcome_of(driver.exit_code or 0, is_read=driver.log_read)

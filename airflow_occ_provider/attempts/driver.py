@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from airflow_occ_provider.attempts.log.facts import Entry, entry_of
+from airflow_occ_provider.attempts.log.facts import Entry
 from airflow_occ_provider.attempts.outcome import Finding, Stop
 from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.start_limit import NO_LIMIT, StartLimit, late_start
 from airflow_occ_provider.attempts.submission import SparkJob, Submission
-from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Submitter, Unseen
 from airflow_occ_provider.attempts.waits import DriverEvent
 from airflow_occ_provider.errors import (
     ConfigurationError,
@@ -50,8 +50,9 @@ class Driver:
     :param found: another process's finding that Hudi would refuse its write, if there was one.
     :param stop_for: returns the reason to end it for an exception that interrupts its task, if there is
         one that says more than the driver's end.
-    :param start_limit: the longest wait for the begin of its job.
+    :param start_limit: the longest wait for the begin of its job, if it runs on the worker.
     :param show: shows its recorded handle to people.
+    :param log_read: whether its facts were read to their end, so that what they lack did not happen.
     :param was_refused: whether its submission failed for certain, so that there is no driver.
     """
 
@@ -68,7 +69,6 @@ class Driver:
     show: Callable[[Handle], object] = lambda _: None
     log_read: bool = field(default=False, init=False)
     was_refused: bool = field(default=False, init=False)
-    _is_submitting: bool = field(default=False, init=False)
     _made_s: float = field(default_factory=time.monotonic, init=False)
     _has_begun: bool = field(default=False, init=False)
 
@@ -81,7 +81,7 @@ class Driver:
     ) -> None:
         """Start the driver, watch it to its end, and end all that it started.
 
-        :param on_start: records its handle; if it raises, a gated driver never starts.
+        :param on_start: records its handle; if it raises, the driver never starts.
         :param guards: asked after each batch of lines and at every tick; the first stop ends it.
         :raises FenceError: if one of its processes does not end.
         """
@@ -95,7 +95,7 @@ class Driver:
     def start(self, key: str, on_start: Callable[[Handle], None]) -> None:
         """Start the driver.
 
-        :param on_start: records its handle; if it raises, a gated driver never starts.
+        :param on_start: records its handle; if it raises, the driver never starts.
         """
 
         def started(handle: Handle) -> None:
@@ -103,25 +103,11 @@ class Driver:
             on_start(handle)
             self.show(handle)
 
-        self._is_submitting = self.submitter.traits.start == "findable"
         try:
             self.submitter.submit(key, started)
         except (NotSubmittedError, ConfigurationError):
-            self._is_submitting, self.was_refused = False, self.handle is None
+            self.was_refused = self.handle is None
             raise
-        self._is_submitting = False
-
-    def recover(self, key: str, on_start: Callable[[Handle], None]) -> None:
-        """Look for a driver whose submission was interrupted, and record it.
-
-        It stays unknown if there is one while its service does not answer.
-        """
-        if self._is_submitting and self.handle is None:
-            with suppress(SubmitterUnreachableError):
-                self.handle = self.submitter.find(key)
-                self._is_submitting = False
-            if self.handle:
-                on_start(self.handle)
 
     def follow(self, listeners: Sequence[Listener], guards: Sequence[Guard] = ()) -> None:
         """Watch a started driver to its end, and end all that it started.
@@ -160,36 +146,24 @@ class Driver:
                 self.submitter.end(handle)  # again, until it has ended
 
     def _hand(self, entry: Entry, listeners: Sequence[Listener]) -> None:
-        taken = entry
         if isinstance(entry, str):
             self.echo(entry)
-            taken = entry if self.submitter.traits.facts_apart else entry_of(entry)
-        self._has_begun = self._has_begun or not isinstance(taken, str)
+        else:
+            self._has_begun = True
         for listen in listeners:
-            listen(taken)
+            listen(entry)
 
     def _late_start(self) -> Stop | None:
         """Return the reason to end it if its job is late: its runner has reported nothing.
 
-        The log of a driver elsewhere may be out of reach: its service says whether it has begun.
+        A driver elsewhere is recorded only once its runner is there.
         """
-        if self._has_begun or self.handle is None:
+        if self._has_begun or self.submitter.outlives_task:
             return None
-        is_elsewhere, limit = self.submitter.traits.outlives_task, self.start_limit
-        waited_s = time.monotonic() - self._made_s
-        late = late_start(waited_s, limit.in_cluster if is_elsewhere else limit.on_worker)
-        if late is None:
-            return None
-        if is_elsewhere:
-            state = self.submitter.poll(self.handle)
-            return late if isinstance(state, Running) and state.is_waiting else None
-        self.echo(f"Ending the driver: {late.line}.\n")
+        late = late_start(time.monotonic() - self._made_s, self.start_limit.on_worker)
+        if late:
+            self.echo(f"Ending the driver: {late.line}.\n")
         return late
-
-    @property
-    def has_whole_log(self) -> bool:
-        """Whether its log was read to its end, so that what it lacks did not happen."""
-        return self.log_read and self.submitter.traits.logs != "none"
 
     @property
     def exit_code(self) -> int | None:
@@ -200,7 +174,7 @@ class Driver:
     @property
     def lives(self) -> bool:
         """Whether one of its processes may be alive."""
-        return self._is_submitting if self.handle is None else not self.ended
+        return self.handle is not None and not self.ended
 
     @property
     def ended(self) -> bool:

@@ -266,7 +266,7 @@ def end_earlier_drivers(
         was_running = end_earlier(submitter, find, what)
         remove_leftovers(attempt.identity)
         is_seen = is_seen or (handle is None and was_running)
-        if is_seen and submitter.traits.end_is_final and not attempt.end:
+        if is_seen and not attempt.end:
             end = f"ended by try {run.now.number}" if was_running else "found ended"
             log.info("The driver of try %s, %s, was %s.", attempt.try_number, handle, end)
             well = attempt.ended_well
@@ -276,7 +276,7 @@ def end_earlier_drivers(
 
 
 def _living(submitter: Submitter, attempt: AttemptRecord) -> Handle | None:
-    of_clean = clean_key(attempt.identity, outlives=submitter.traits.outlives_task)
+    of_clean = clean_key(attempt.identity, outlives=submitter.outlives_task)
     keys = dict.fromkeys((attempt.identity, of_clean))
     handle = next(filter(None, map(submitter.find, keys)), None)
     if handle is None and attempt.driver:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from airflow_occ_provider.attempts.journal import Journal
@@ -17,8 +16,7 @@ def begun_attempt(
 ) -> AttemptRecord | None:
     """Return the attempt whose driver does this try's work, running or ended.
 
-    The driver of a task that the user cleared is not continued. One that was submitted but
-    not recorded is found by the task run's identity, and recorded.
+    The driver of a task that the user cleared is not continued.
 
     :param submitter: returns what follows a driver.
     :param table: base path of the table that the task writes.
@@ -43,29 +41,9 @@ def begun_attempt(
         ):
             log.info("Following %s, which try %s started.", attempt.driver, attempt.try_number)
             return attempt
-    return _unrecorded(run, submitter, own, log)
+    return None
 
 
 def _is_followed(follower: Submitter, driver: Handle) -> bool:
     state = follower.poll(driver)
-    return follower.traits.outlives_task and (not isinstance(state, Unseen) or state.is_away)
-
-
-def _unrecorded(
-    run: Journal,
-    submitter: Callable[[Handle | None], Submitter],
-    own: list[AttemptRecord],
-    log: Any,
-) -> AttemptRecord | None:
-    """Return the attempt whose driver was not recorded, if its submitter finds the driver."""
-    attempt = next((one for one in own if not (one.driver or one.end)), None)
-    if attempt is None:
-        return None
-    current = submitter(None)
-    found = current.find(run.record.identity) if current.traits.outlives_task else None
-    if found is None:
-        return None
-    log.info("Following %s, which try %s did not record.", found, attempt.try_number)
-    attempt = replace(attempt, driver=found)
-    run.keep(attempt)
-    return attempt
+    return follower.outlives_task and (not isinstance(state, Unseen) or state.is_away)

@@ -14,7 +14,6 @@ from airflow_occ_provider.attempts.guards.table_guards import TableGuards
 from airflow_occ_provider.attempts.guards.table_views import TableView, TableViews
 from airflow_occ_provider.attempts.lease_audit import planned_in
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.log.facts import entry_of
 from airflow_occ_provider.attempts.log.kept_facts import kept_facts
 from airflow_occ_provider.attempts.outcome import Finding, Stop
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
@@ -122,5 +121,5 @@ class RemoteWatch:
         for entry in lines or ():
             if isinstance(entry, str):
                 self.echo(entry)
-            self._log.take(entry_of(entry) if isinstance(entry, str) else entry)
+            self._log.take(entry)
         return bool(lines)

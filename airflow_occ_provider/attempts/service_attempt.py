@@ -56,33 +56,33 @@ class ServiceAttempt:
         steps = choice.steps(task.op)
         if steps:
             plans.retire(plan for plan in pending if plan.own and plan.time in choice.run)
-            self._drive(job, self.limits.restrict(preparation, admitted), steps)
+            self._drive(job, self.limits.restrict(preparation, admitted), steps, admitted)
         else:
             plans.log.info("There is nothing to do.")
         facts = plans.facts(plans.table.snapshot(before).whole(), choice)
         plans.retire(plan for plan in pending if plan.time in facts["rolled_back"])
         return facts
 
-    def _drive(self, job: SparkJob, preparation: Preparation, steps: Sequence[str]) -> None:
+    def _drive(
+        self, job: SparkJob, preparation: Preparation, steps: Sequence[str], admitted: Admitted
+    ) -> None:
         """Run one driver that takes the steps."""
         plans = self.plans
-        job = replace(job, arguments=(plans.path, str(plans.task.service), *steps))
+        arguments = (plans.path, str(plans.task.service), *steps)
+        job = replace(job, arguments=arguments, lease_ttl_s=admitted.lease_ttl_s)
         record = new_attempt(plans.run, plans.path)
-        if self.spark.submitter(None).traits.start == "findable":
-            plans.run.keep(record)  # a driver that is submitted, but not recorded, belongs to it
         recorded = AttemptRecorder(plans.run, plans.path, plans.log, record)
         with self.spark.prepared(job, preparation.options, without=preparation.without) as submission:
             driver = self.spark.driver(submission)
+            admitted.extend(driver)
             try:
-                driver.run(plans.run.record.identity, [recorded.feed], recorded.started)
+                driver.run(plans.run.record.identity, [recorded.feed], recorded.started, [admitted])
             finally:
                 if driver.was_refused:
                     recorded.ended(1, log_read=True)
-                elif driver.ended and driver.submitter.traits.end_is_final:
+                elif driver.ended:
                     recorded.ended(driver.exit_code or 0, log_read=driver.log_read)
-        settlement = self.settle(
-            recorded, driver.exit_code or 0, steps, log_is_read=driver.has_whole_log
-        )
+        settlement = self.settle(recorded, driver.exit_code or 0, steps, log_is_read=driver.log_read)
         if plans.run.record.has_ended:
             self.spark.forget(*plans.run.record.identities)
         error = settlement.error()

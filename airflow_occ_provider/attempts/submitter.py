@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from airflow_occ_provider.attempts.log.facts import Entry
 
@@ -51,40 +51,8 @@ class Handle:
 
 
 @dataclass(frozen=True, slots=True)
-class Traits:
-    """The abilities of a submitter; an attempt branches on these, not on its type.
-
-    :param logs: whether the driver's log is read while it runs, after its end, or not at all.
-    :param start: how a driver that was submitted but not recorded is excluded: ``gated`` if it
-        starts only once it is recorded, ``findable`` if a later try finds it by its key.
-    :param outlives_task: whether the driver runs on when the task's process dies.
-    :param end_is_final: whether an observed end proves that the driver can write no more. Asked after
-        the end: a submitter may have seen one that proves less than others.
-    :param exit_code: whether the driver's own exit code is known after its end.
-    :param proves_ends: whether each end is final if ``end_is_final`` is true before it.
-    :param facts_apart: whether its runner's facts come apart from the log, which then holds none.
-    :param guards_commits: whether a driver begins no commit once its lease may be over, if only the
-        lease keeps other writers away.
-    """
-
-    logs: Literal["live", "after", "none"]
-    start: Literal["gated", "findable", "neither"]
-    outlives_task: bool
-    end_is_final: bool
-    exit_code: bool
-    proves_ends: bool = True
-    facts_apart: bool = False
-    guards_commits: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Running:
-    """The driver, or something that it started, may still be alive.
-
-    :param is_waiting: whether the driver's service says that no process of it has begun yet.
-    """
-
-    is_waiting: bool = field(default=False, compare=False)
+    """The driver, or something that it started, may still be alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +70,7 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """No process of the driver is alive.
+    """No process of the driver is alive, so it can write no more.
 
     :param exit_code: the driver's, negative for a signal; ``None`` if it is not known.
     :param log_is_whole: whether nothing of its log is missing, as far as this process has read it.
@@ -113,34 +81,36 @@ class Ended:
 
 
 class Submitter(Protocol):
-    """Starts a driver, follows it and ends it."""
+    """Starts a driver, follows it and ends it.
+
+    Its drivers report facts apart from what they print, while they run. If only a lease keeps other
+    writers away, no commit of theirs begins once the lease may be over.
+    """
 
     @property
     def name(self) -> str:
         """The name under which the journal records its handles."""
 
     @property
-    def traits(self) -> Traits:
-        """Its abilities; those about an end may change when it has seen one."""
+    def outlives_task(self) -> bool:
+        """Whether its driver runs on when the task's process dies."""
 
     def submit(self, key: str, started: Callable[[Handle], None]) -> Handle:
         """Start the driver and return its handle.
 
         :param key: identity of the task run, by which a later try finds the driver.
-        :param started: records the handle. If ``traits.start`` is ``gated``, the driver does nothing
-            before this call returns, and never starts if it raises.
+        :param started: records the handle. The driver does nothing before this call returns, and never
+            starts if it raises.
         """
 
     def find(self, key: str) -> Handle | None:
-        """Return the living driver of a task run, if it is visible from here."""
+        """Return a living driver of a task run that is visible without a record."""
 
     def poll(self, handle: Handle) -> Running | Ended | Unseen:
         """Return whether the driver, or anything that it started, is alive."""
 
     def read(self, handle: Handle, wait_s: float) -> Sequence[Entry] | None:
-        """Return the lines of the driver's log since the last call.
-
-        If its facts come apart from the log, they are returned as well.
+        """Return the driver's facts, and the lines of its log, since the last call.
 
         :param wait_s: seconds to wait if there are none.
         :return: ``None`` once the driver has ended and its log is read.
@@ -149,6 +119,12 @@ class Submitter(Protocol):
 
     def end(self, handle: Handle) -> None:
         """Ask the driver to end, and wait a little for it; ``poll`` proves it."""
+
+    def feed(self, extensions: Extensions) -> None:
+        """Take the extensions of the drivers' lease.
+
+        Without them no driver is answered whose commits depend on the lease.
+        """
 
 
 class Extensions(Protocol):
@@ -160,11 +136,3 @@ class Extensions(Protocol):
 
     def extend_soon(self) -> None:
         """Extend the lease without waiting for the next regular time; returns at once."""
-
-
-@runtime_checkable
-class LeasedSubmitter(Protocol):
-    """A submitter that lets its drivers live for as long as their lease is extended."""
-
-    def feed(self, extensions: Extensions) -> None:
-        """Take the extensions of the drivers' lease."""

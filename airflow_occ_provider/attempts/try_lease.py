@@ -25,7 +25,7 @@ from airflow_occ_provider.errors import (
     StateStoreError,
 )
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, is_process_local
-from airflow_occ_provider.leases.keeper import Keeper, LossAction, least_ttl_s
+from airflow_occ_provider.leases.keeper import Keeper, least_ttl_s
 from airflow_occ_provider.leases.lease import LeaseService, Status, Terms, Ticket
 from airflow_occ_provider.leases.rules import Owner, Scope
 
@@ -148,17 +148,16 @@ class TryLease:
     ) -> Iterator[Keeper]:
         """Renew a held lease for the time of a block, then release it or pass it on."""
         held_s = time.monotonic()
-        on_lost = LossAction("the job runs on, and Hudi's commit check decides")
-        if not is_fenced:
-            # A driver that guards its commits needs no second thread that ends it.
-            guards = self.spark.submitter(None).traits.guards_commits
-            on_lost = LossAction("the driver is ended", _do_nothing if guards else self.spark.end)
+        decides = "the job runs on, and Hudi's commit check decides"
+        on_lost = decides if is_fenced else "the driver is ended"
         is_done = is_passed_on = False
         terms = request.terms
         unwatched_ms = max(self._unwatched_ms(terms, is_fenced=is_fenced), _lives_ms(begun))
         ttl_ms = unwatched_ms or terms.ttl_ms
         try:
-            with Keeper(request.service, ticket, ttl_ms, on_lost, usual_ttl_ms=terms.ttl_ms) as keeper:
+            with Keeper(
+                request.service, ticket, ttl_ms, on_lost=on_lost, usual_ttl_ms=terms.ttl_ms
+            ) as keeper:
                 try:
                     yield keeper
                 except WaitNeeded as needed:
@@ -244,10 +243,6 @@ class TryLease:
                     self.run.drop_request(at_once=not is_done)
         except OccError as error:
             self.log.warning("The lease was not released, its time to live frees it: %s", error.message)
-
-
-def _do_nothing() -> None:
-    """End nothing."""
 
 
 def _lives_ms(begun: AttemptRecord | None) -> int:

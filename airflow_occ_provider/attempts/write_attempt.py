@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from airflow_occ_provider.attempts.admitted import Admitted
-from airflow_occ_provider.attempts.attempt import Attempt, refuse_unsafe
+from airflow_occ_provider.attempts.attempt import Attempt
 from airflow_occ_provider.attempts.attempt_recorder import new_attempt
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.commit import Commit
@@ -41,7 +41,7 @@ from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.rivals import Rival, find_rival, pending_rivals
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submission import SparkJob
-from airflow_occ_provider.attempts.submitter import LeasedSubmitter, Unseen
+from airflow_occ_provider.attempts.submitter import Unseen
 from airflow_occ_provider.attempts.waits import DriverEvent, DriverWait
 from airflow_occ_provider.errors import (
     JobError,
@@ -87,17 +87,6 @@ class WriteAttempt:
     on_margin: Callable[[float], None]
     log: Any
 
-    def refuse(self, preparation: Preparation) -> None:
-        """Refuse a submitter with which the attempt would have no correct outcome.
-
-        :raises ConfigurationError: naming the trait.
-        """
-        refuse_unsafe(
-            self.spark.submitter(None).traits,
-            needs_live_log=_locks_one_name(preparation.options),
-            needs_final_end=not self.claim.is_fenced(preparation.options),
-        )
-
     def commit(
         self, job: SparkJob, digest: str, preparation: Preparation, admitted: Admitted
     ) -> Commit | None:
@@ -106,15 +95,12 @@ class WriteAttempt:
         :raises OccError: if the attempt failed, or its commit is not safe.
         :raises WaitNeeded: if the driver runs, and no process has to watch it.
         """
-        self.refuse(preparation)
         self.log.info("Early conflict detection is %s.", preparation.early_detection)
         self.run.begin(digest, preparation.before)
         count = CommitLockAudit(self.lock, preparation.options, self.table).count()
         token = preparation.signature.order_token
         record = replace(new_attempt(self.run, self.path), order_token=token, lock_count=count)
         admitted.refuse_if_lost()
-        if self.spark.submitter(None).traits.start == "findable":
-            self.run.keep(record)  # a driver that is submitted, but not recorded, belongs to it
         leased = replace(job, lease_ttl_s=admitted.lease_ttl_s)
         with self.spark.prepared(leased, preparation.options) as submission:
             return self._outcome(self.spark.driver(submission), preparation, admitted, record)
@@ -174,14 +160,12 @@ class WriteAttempt:
         options = preparation.options
         attempt = self.attempt(driver, preparation.signature, options, record)
         log, rule = attempt.recorder.log, HeartbeatRule.of(options)
-        if admitted.keeper and isinstance(driver.submitter, LeasedSubmitter):
-            driver.submitter.feed(admitted.keeper)
-        outlives = driver.submitter.traits.outlives_task
+        admitted.extend(driver)
+        outlives = driver.submitter.outlives_task
         alarm = HeartbeatAlarm(log, rule, self.log, self.on_margin, log_follows=not outlives)
         has_one_name = _locks_one_name(options)
         may_wait = self.is_deferrable and outlives and not (has_one_name or admitted.stop)
-        is_live = driver.submitter.traits.logs == "live"
-        mode = applied_mode(self.early_stop, options, self.log, is_live=is_live)
+        mode = applied_mode(self.early_stop, options, self.log)
         strategy = strategy_of(options)
         may_retry = mode is not EarlyStop.OFF and self._may_retry()
         earlier = EarlierWriter(admitted, rule, strategy, may_retry)
@@ -224,7 +208,6 @@ class WriteAttempt:
             log=self.log,
             explain=partial(self._explain, options, driver.planned),
             on_settled=self.on_settled,
-            needs_live_log=_locks_one_name(options),
             rule=HeartbeatRule.of(options),
             commits=self.commits,
             path=self.path,

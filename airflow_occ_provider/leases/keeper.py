@@ -6,8 +6,8 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Mapping, Sequence
+from typing import Self
 
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.leases.lease import LeaseService, Ticket
@@ -31,17 +31,6 @@ def least_ttl_s(end_s: float) -> int:
     return math.ceil(round(end_s / (1 - TRUSTED - 1 / _CHECKS_PER_TTL), 6))
 
 
-class LossAction(NamedTuple):
-    """What happens after the lease is lost.
-
-    :param description: for the log.
-    :param act: called in a thread, repeatedly.
-    """
-
-    description: str
-    act: Callable[[], None] = lambda: None
-
-
 class Keeper:
     """A context manager that renews a held lease in a thread.
 
@@ -50,7 +39,7 @@ class Keeper:
     :param service: where the lease is held.
     :param ticket: of the lease.
     :param ttl_ms: milliseconds without a renewal after which the lease expires.
-    :param on_lost: what happens once the lease is lost, or may be.
+    :param on_lost: what happens once the lease is lost, or may be, for the log.
     :param usual_ttl_ms: the TTL by which it is renewed and checked as often; by default ``ttl_ms``.
     :raises LeaseLostError: on entry, if the lease is lost already.
     :raises LockUnreachableError: on entry, if the lock service does not answer in time.
@@ -61,8 +50,8 @@ class Keeper:
         service: LeaseService,
         ticket: Ticket,
         ttl_ms: int,
-        on_lost: LossAction = LossAction("the work continues"),  # noqa: B008 - immutable
         *,
+        on_lost: str = "the work continues",
         usual_ttl_ms: int | None = None,
     ) -> None:
         self._service = service
@@ -171,10 +160,8 @@ class Keeper:
                         remedy="check whether this machine always reaches the lock service",
                     )
                 )
-            if self.lost:
-                self._on_lost.act()
 
     def _lose(self, error: LeaseLostError) -> None:
         if self.lost is None:
-            _log.warning("%s; %s.", error.message, self._on_lost.description)
+            _log.warning("%s; %s.", error.message, self._on_lost)
             self.lost = error

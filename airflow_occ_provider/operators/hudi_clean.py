@@ -171,7 +171,7 @@ class HudiCleanOperator(HudiSparkOperator):
         clean.end_earlier_drivers(run.journal, run.spark.submitter(None))
         options = run.known_options()
         with run.alone_if_unlocked(options, self.table) as admitted:
-            cleaning = clean.clean(lambda: run.run_clean(run.prepare(), self.table), admitted)
+            cleaning = clean.clean(lambda: run.run_clean(run.prepare(), self.table, admitted), admitted)
         if cleaning.losses:
             raise cleaning.losses[0].error()
         run.journal.succeed()

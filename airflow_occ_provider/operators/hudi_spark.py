@@ -231,7 +231,7 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
             commit = self._continue(run, begun)
         elif commit is None:
             run.refuse_deaths()
-            options = run.known_options(self._write_attempt(run).refuse)
+            options = run.known_options()
             run.wait_for_rivals(options)
             with run.admitted(options) as admitted:
                 run.preflight(HeartbeatRule.of(options)).begin(run.claim, options)
@@ -285,7 +285,7 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
             lock = run.lock.options(table)
             preparation = replace(preparation, options={**preparation.options, **lock})
         with run.alone_if_unlocked(preparation.options, table) as admitted:
-            exit_code, reading = run.run_clean(preparation, table)
+            exit_code, reading = run.run_clean(preparation, table, admitted)
             admitted.refuse_if_lost()
         if exit_code:
             raise FenceError(

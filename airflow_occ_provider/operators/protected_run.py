@@ -177,14 +177,10 @@ class ProtectedRun:
         task.hudi_defaults = dict(preparation.shown)
         return preparation
 
-    def known_options(self, refuse: Callable[[Preparation], object] = lambda _: None) -> dict[str, str]:
-        """Return the known options of the job; refuse what cannot run before it is queued.
-
-        :param refuse: refuses what the attempt itself cannot run.
-        """
+    def known_options(self) -> dict[str, str]:
+        """Return the known options of the job; refuse what cannot run before it is queued."""
         preparation = self.prepare(starts=True)
         self.spark.refuse(self.job, preparation.site)
-        refuse(preparation)
         self.lock.validate()
         spark = {**dict(preparation.site.spark.options), **(self._task.conf or {})}
         return known_options(preparation.options, spark, self.table.config())
@@ -269,7 +265,7 @@ class ProtectedRun:
         """
         refuse_deaths(self.journal, self._task.retry_policy.rules.budgets["worker"])
 
-    def run_clean(self, preparation: Preparation, table: str) -> tuple[int, Reading]:
+    def run_clean(self, preparation: Preparation, table: str, admitted: Admitted) -> tuple[int, Reading]:
         """Run Hudi's clean of a table; return the exit code and the log's reading."""
         self.journal.store_identity()
-        return run_clean(self.spark, self.job, preparation, table)
+        return run_clean(self.spark, self.job, preparation, table, admitted)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow.sdk.timezone import utcnow
 
-from airflow_occ_provider.attempts.start_limit import StartLimit
 from airflow_occ_provider.attempts.waits import AdmissionWait, DriverWait, InstantsWait, TaskWait
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
@@ -106,8 +105,6 @@ def _driver_trigger(task: HudiSparkOperator, wait: DriverWait) -> HudiDriverTrig
         ttl_ms=lease.ttl_ms if lease else 0,
         claim_ttl_ms=lease.claim_ttl_ms if lease else 0,
         deadline_ms=wait.started_ms + round(limit.total_seconds() * 1000) if limit else 0,
-        started_ms=wait.started_ms,
-        start_limit_s=StartLimit.of(task.start_timeout).in_cluster.total_seconds(),
         driver=wait.handle.to_json(),
         is_fenced=wait.is_fenced,
         table=task.table,

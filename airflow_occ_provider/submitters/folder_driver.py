@@ -19,7 +19,6 @@ from airflow_occ_provider.attempts.submitter import (
     Extensions,
     Handle,
     Running,
-    Traits,
     Unseen,
 )
 from airflow_occ_provider.driver.attempt import (
@@ -162,24 +161,12 @@ class FolderDriver:
         return self.place.name
 
     @property
-    def traits(self) -> Traits:
-        """Its abilities; an end is final once the folder has proven it."""
-        return Traits(
-            logs="live",
-            start="gated",
-            outlives_task=not self.place.waits,
-            end_is_final=all(driver.proof for driver in self._drivers.values()),
-            exit_code=True,
-            proves_ends=False,
-            facts_apart=True,
-            guards_commits=True,
-        )
+    def outlives_task(self) -> bool:
+        """Whether a driver runs on when the process ends that has started it."""
+        return not self.place.waits
 
     def feed(self, extensions: Extensions) -> None:
-        """Take the extensions of the drivers' lease.
-
-        Without them no driver is answered whose commits depend on the lease.
-        """
+        """Take the extensions of the drivers' lease; see ``Submitter``."""
         self._extensions = extensions
 
     def submit(self, key: str, started: Callable[[Handle], None]) -> Handle:  # noqa: ARG002

@@ -26,7 +26,6 @@ from airflow_occ_provider.attempts.submitter import (
     Extensions,
     Handle,
     Running,
-    Traits,
     Unseen,
 )
 from airflow_occ_provider.submitters import gate
@@ -63,14 +62,7 @@ class SparkSubmit:
     """
 
     name = "spark_submit"
-    traits = Traits(
-        logs="live",
-        start="gated",
-        outlives_task=False,
-        end_is_final=True,
-        exit_code=True,
-        facts_apart=True,
-    )
+    outlives_task = False
 
     command: Sequence[str] = ()
     environment: Mapping[str, str] | None = None
@@ -90,7 +82,7 @@ class SparkSubmit:
         self._folder = PrivateFolder(self.offer) if self.offer else None
 
     def feed(self, extensions: Extensions) -> None:
-        """Take the extensions of the driver's lease; see ``LeasedSubmitter``."""
+        """Take the extensions of the driver's lease; see ``Submitter``."""
         self._extensions = extensions
 
     def submit(self, key: str, started: Callable[[Handle], None]) -> Handle:

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -20,11 +19,9 @@ from airflow.triggers.base import TriggerEvent
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.outcome import Outcome, Stop, timeout_line
 from airflow_occ_provider.attempts.remote_watch import RemoteWatch
-from airflow_occ_provider.attempts.start_limit import late_start
 from airflow_occ_provider.attempts.submitter import (
     Ended,
     Handle,
-    LeasedSubmitter,
     Running,
     Submitter,
     Unseen,
@@ -55,8 +52,8 @@ class HudiDriverTrigger(LeaseTrigger):
     """A trigger that fires when a driver has ended, and renews its lease until then.
 
     It logs the driver's log, with named secrets masked, and ends the driver at the deadline, if its
-    heartbeat can never tick again, if its service has not begun it in time, if the lease is lost and
-    nothing else keeps other writers away, and with ``early_stop="act"`` once it is certain that Hudi
+    heartbeat can never tick again, if the lease is lost and nothing else keeps other writers away, and
+    with ``early_stop="act"`` once it is certain that Hudi
     will refuse its write. Event statuses: ``ended``, with ``stop`` if the trigger ended the driver, with
     ``found`` if it was certain that Hudi would refuse the write, with what it read in the log, with the
     partitions that the driver was about to write, and with whether the lease was held at the driver's
@@ -65,8 +62,6 @@ class HudiDriverTrigger(LeaseTrigger):
     task that is killed ends its driver.
 
     :param driver: the driver's handle, as JSON values.
-    :param started_ms: epoch milliseconds at which it was submitted.
-    :param start_limit_s: how long it may wait in its cluster; 0 for any time.
     :param is_fenced: whether the driver runs on without the lease.
     :param table: base path of the table that it writes.
     :param storage_conn_id: Airflow connection of the table's storage.
@@ -77,8 +72,6 @@ class HudiDriverTrigger(LeaseTrigger):
     """
 
     driver: Mapping[str, Any]
-    started_ms: int = 0
-    start_limit_s: float = 0.0
     is_fenced: bool = True
     table: str
     storage_conn_id: str | None = None
@@ -148,7 +141,7 @@ class HudiDriverTrigger(LeaseTrigger):
                 if time.monotonic() - seen_s >= _UNSEEN_S:
                     return {"status": "unseen", "reason": _masked(state.reason)}
                 self.log.warning("Looking again: %s", state.reason)
-            stop = stop or self._stop(keeping) or self._late_start(state)
+            stop = stop or self._stop(keeping)
             if stop:
                 self.log.warning("Ending %s: %s", self._handle, stop.line)
                 await self._asked(self._end)
@@ -195,12 +188,6 @@ class HudiDriverTrigger(LeaseTrigger):
             return Stop(Outcome.KILLED, keeping.result().message)
         watch = vars(self).get("_watch")  # a thread makes it
         return watch.stop if watch else None
-
-    def _late_start(self, state: Running | Ended | Unseen) -> Stop | None:
-        """Return the reason to end a driver that has waited too long in its cluster."""
-        if not (self.start_limit_s and isinstance(state, Running) and state.is_waiting):
-            return None
-        return late_start(time.time() - self.started_ms / 1000, timedelta(seconds=self.start_limit_s))
 
     async def _asked(self, call: Callable[[], Running | Ended | Unseen]) -> Running | Ended | Unseen:
         try:
@@ -276,7 +263,7 @@ class HudiDriverTrigger(LeaseTrigger):
     @cached_property
     def _submitter(self) -> Submitter:
         submitter = follower(self._handle)
-        if self.ticket and isinstance(submitter, LeasedSubmitter):
+        if self.ticket:
             submitter.feed(self)
         return submitter
 

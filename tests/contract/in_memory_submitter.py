@@ -1,4 +1,4 @@
-"""A submitter whose drivers are threads of this process, with traits that a test chooses."""
+"""A submitter whose drivers are threads of this process."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import time
 from dataclasses import dataclass, field
 from itertools import count
 
-from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
-
-LIVE = Traits(logs="live", start="gated", outlives_task=False, end_is_final=True, exit_code=True)
+from airflow_occ_provider.attempts.log.facts import Entry, entry_of
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 
 
 @dataclass
@@ -17,7 +16,7 @@ class InMemoryDriver:
     """One driver: a job that is given ``say`` and whether it was asked to end."""
 
     key: str
-    lines: list[str] = field(default_factory=list)
+    lines: list[Entry] = field(default_factory=list)
     exit_code: int | None = None
     asked_to_end: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)
@@ -34,14 +33,15 @@ class Cluster:
 class InMemorySubmitter:
     """Runs ``job(say, asked_to_end)`` in a thread; its result is the exit code.
 
-    :param job: the job.
+    :param job: the job. A line that spells a fact is taken for one.
+    :param outlives_task: whether its drivers count as running elsewhere.
     :param cluster: where its drivers run; a second submitter over it is a later try's.
     """
 
     name = "in_memory"
 
-    def __init__(self, job, traits=LIVE, cluster=None):
-        self.traits = traits
+    def __init__(self, job, cluster=None, *, outlives_task=False):
+        self.outlives_task = outlives_task
         self._job = job
         self._cluster = cluster or Cluster()
         self._read = 0
@@ -49,21 +49,16 @@ class InMemorySubmitter:
     def submit(self, key, started):
         number, driver = next(self._cluster.numbers), InMemoryDriver(key)
         handle = Handle(self.name, f"driver {number}", {"number": number})
-        if self.traits.start == "gated":
-            started(handle)
+        started(handle)
         self._cluster.drivers[number] = driver
         threading.Thread(target=self._run, args=(driver,), daemon=True).start()
-        if self.traits.start != "gated":
-            started(handle)
         return handle
 
     def find(self, key):
-        if self.traits.start != "findable":
-            return None
-        for number, driver in self._cluster.drivers.items():
-            if driver.key == key and not driver.over.is_set():
-                return Handle(self.name, f"driver {number}", {"number": number})
         return None
+
+    def feed(self, extensions):
+        """Take no extensions: its drivers live without them."""
 
     def poll(self, handle):
         driver = self._cluster.drivers.get(handle.facts.get("number"))
@@ -71,14 +66,11 @@ class InMemorySubmitter:
             return Unseen(f"{handle} is not of this cluster")
         if not driver.over.is_set():
             return Running()
-        return Ended(driver.exit_code if self.traits.exit_code else None)
+        return Ended(driver.exit_code)
 
     def read(self, handle, wait_s):
         driver = self._cluster.drivers[handle.facts["number"]]
         over = driver.over.is_set()
-        if self.traits.logs == "none" or (self.traits.logs == "after" and not over):
-            driver.over.wait(wait_s)
-            return None if over else []
         lines = driver.lines[self._read :]
         self._read += len(lines)
         if not lines and not over:
@@ -93,7 +85,7 @@ class InMemorySubmitter:
 
     def _run(self, driver):
         def say(line):
-            driver.lines.append(f"{line}\n")
+            driver.lines.append(entry_of(f"{line}\n"))
 
         try:
             driver.exit_code = self._job(say, driver.asked_to_end)

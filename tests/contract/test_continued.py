@@ -32,7 +32,6 @@ from airflow_occ_provider.attempts.try_lease import TryLease
 from airflow_occ_provider.attempts.waits import DriverEvent, WaitNeeded
 from airflow_occ_provider.attempts.write_attempt import WriteAttempt
 from airflow_occ_provider.errors import (
-    ConfigurationError,
     ExecutionTimeoutError,
     FailedAfterCommitError,
     LeaseLostError,
@@ -41,7 +40,6 @@ from airflow_occ_provider.errors import (
     WriteConflictError,
 )
 from airflow_occ_provider.hooks import shared_queue, threads
-from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, METASTORE_LOCK_PROVIDER
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
@@ -50,13 +48,12 @@ from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import driver as module
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
-from tests.contract.in_memory_submitter import LIVE, Cluster, InMemorySubmitter
+from tests.contract.in_memory_submitter import Cluster, InMemorySubmitter
 from tests.contract.test_submitters import REQUESTED, T1, C, Store, add
 from tests.memory_store import MemoryStore
 from tests.unit.test_table import RECORD, T2, avro, begin
 
 LOG = logging.getLogger(__name__)
-REMOTE = replace(LIVE, start="findable", outlives_task=True)
 ABSENCE_MS = 7000
 PATIENCE_S = 60
 NOTHING = DriverEvent()
@@ -98,7 +95,7 @@ class World:
     forgotten: list = field(default_factory=list)
 
     def submitter(self, _=None):
-        return InMemorySubmitter(self.job, REMOTE, self.drivers)
+        return InMemorySubmitter(self.job, self.drivers, outlives_task=True)
 
 
 @dataclass
@@ -252,17 +249,6 @@ def test_a_process_gives_its_slot_back_and_the_next_one_finds_the_commit(world):
     assert world.forgotten == [kept["identity"]]
 
 
-def test_a_submitter_that_cannot_see_a_second_table_in_time_is_refused_before_anything_is_kept(world):
-    traits = replace(REMOTE, logs="after")
-    process = Process(world)
-    process.submitter = lambda _=None: InMemorySubmitter(world.job, traits, world.drivers)
-    process.options = {LOCK_PROVIDER: METASTORE_LOCK_PROVIDER}
-    with pytest.raises(ConfigurationError, match=r"logs='after'.*ZooKeeper"):
-        process.run()
-    assert not world.store.record["attempts"]
-    assert not world.drivers.drivers
-
-
 def test_the_wait_has_no_secrets_of_the_drivers_options(world):
     options = {"fs.s3a.secret.key": "secret-of-the-site", "fs.s3a.endpoint": "s3:9000"}
     wait = deferred(Process(world, options=options))
@@ -288,51 +274,12 @@ def test_a_process_may_watch_the_driver_itself(world):
     assert isinstance(world.submitter().poll(handle), Ended)
 
 
-def dies_before_it_records(world):
-    """Let a process submit the driver and die; return the driver's handle."""
-    first, submitter = Process(world), world.submitter()
-    submit, handles = submitter.submit, []
-
-    def submits_and_dies(key, _):
-        handles.append(submit(key, lambda _: None))
-        kept.append(dict(world.store.record))
-        raise TimeoutError
-
-    submitter.submit, submitter.find = submits_and_dies, lambda _: None
-    submitter.end = lambda _: None
-    first.submitter = lambda _=None: submitter
-    kept: list[dict] = []
-    with pytest.raises(TimeoutError):
-        first.run()
-    world.store.record = kept[0]  # as a process that is killed leaves it
-    assert [one["driver"] for one in world.store.record["attempts"]] == [None]
-    return handles[0]
-
-
-def test_a_driver_that_was_submitted_but_not_recorded_is_followed(world):
-    handle = dies_before_it_records(world)
-    assert deferred(Process(world, try_number=2)).handle == handle
-    world.go.set()
-    ends(world, handle)
-    assert Process(world, try_number=2).run().instant.time == T1
-    assert len(world.drivers.drivers) == 1
-
-
 @pytest.mark.parametrize("later", [{"work": "other"}, {"max_tries": 9}])
 def test_other_work_and_a_clear_by_the_user_end_the_driver(world, later):
     handle = deferred(Process(world)).handle
     process = Process(world, try_number=2, **later)
     assert process.begun() is None
     end_earlier_drivers(process.journal, world.submitter, LOG)
-    assert world.submitter().poll(handle) == Ended(-9)
-    assert world.store.record["attempts"][0]["end"] == "ended by try 2"
-
-
-def test_an_unrecorded_driver_of_other_work_is_ended(world):
-    handle = dies_before_it_records(world)
-    later = Process(world, try_number=2, work="other")
-    assert later.begun() is None
-    end_earlier_drivers(later.journal, world.submitter, LOG)
     assert world.submitter().poll(handle) == Ended(-9)
     assert world.store.record["attempts"][0]["end"] == "ended by try 2"
 
@@ -426,34 +373,13 @@ def test_a_submission_that_failed_costs_the_next_try_no_wait(world):
     assert Process(world, try_number=2).begun() is None
 
 
-def test_a_refusal_beside_another_driver_of_the_run_leaves_it_to_the_next_try(world):
-    first, submitter = Process(world), world.submitter()
-    twins = []
-
-    def refuses(key, _):
-        twins.append(world.submitter().submit(key, lambda _: None))
-        raise NotSubmittedError("a driver of this task run is alive")
-
-    submitter.submit = refuses
-    first.submitter = lambda _=None: submitter
-    with pytest.raises(NotSubmittedError):
-        first.run()
-    assert world.submitter().poll(twins[0]) == Running()
-    later = deferred(Process(world, try_number=2)).handle
-    assert later != twins[0]
-    assert world.submitter().poll(twins[0]) == Ended(-9)
-    world.go.set()
-    ends(world, later)
-    assert Process(world, try_number=2).run().instant.time == T1
-
-
 @pytest.mark.parametrize("is_fenced", [True, False])
 def test_a_driver_whose_submission_was_interrupted_is_ended(world, is_fenced):
     first, submitter = Process(world, is_fenced=is_fenced), world.submitter()
     submit = submitter.submit
 
-    def is_interrupted(key, _):
-        submit(key, lambda _: None)
+    def is_interrupted(key, started):
+        submit(key, started)
         raise TimeoutError
 
     submitter.submit = is_interrupted
@@ -471,7 +397,7 @@ class AwaySubmitter(InMemorySubmitter):
     given_up = "the service has not answered for 30 minutes. Remedy: start it"
 
     def __init__(self, *given, looks=0):
-        super().__init__(*given)
+        super().__init__(*given, outlives_task=True)
         self.looks = looks
 
     def poll(self, handle):
@@ -490,7 +416,7 @@ class AwaySubmitter(InMemorySubmitter):
 
 def away(world, looks=0):
     """Let the service of the drivers be away, for a number of looks of each submitter."""
-    return lambda _=None: AwaySubmitter(world.job, REMOTE, world.drivers, looks=looks)
+    return lambda _=None: AwaySubmitter(world.job, world.drivers, looks=looks)
 
 
 @pytest.mark.parametrize("is_fenced", [True, False])
@@ -625,7 +551,7 @@ def event_of_a_loser(world, triggerer):
     ends(world, wait.handle)
     (world.folder / "timeline" / f"{T1}.inflight").write_bytes(avro(RECORD))  # its workload profile
     event = json.loads(json.dumps(asyncio.run(event_of(triggerer(wait)))))
-    world.submitter = lambda _=None: BlindSubmitter(world.job, REMOTE, world.drivers)
+    world.submitter = lambda _=None: BlindSubmitter(world.job, world.drivers, outlives_task=True)
     return event
 
 
@@ -689,10 +615,10 @@ def test_a_commit_that_only_the_trigger_saw_is_not_called_unchecked(world, trigg
     wait = deferred(Process(world))
     world.go.set()
     ends(world, wait.handle)
-    blind = MissesTheEnd(world.job, REMOTE, world.drivers)
+    blind = MissesTheEnd(world.job, world.drivers, outlives_task=True)
     monkeypatch.setattr(module, "follower", lambda _, **__: blind)
     event = asyncio.run(event_of(triggerer(wait)))
-    world.submitter = lambda _=None: BlindSubmitter(world.job, REMOTE, world.drivers)
+    world.submitter = lambda _=None: BlindSubmitter(world.job, world.drivers, outlives_task=True)
     assert Process(world).run(DriverEvent.of(event)).instant.time == T1
     assert world.store.record["attempts"][0]["instants"] == [T1]
 

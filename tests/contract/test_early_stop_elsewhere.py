@@ -20,8 +20,7 @@ from airflow_occ_provider.operators.waits import _trigger
 from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import driver as module
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
-from tests.contract.in_memory_submitter import LIVE
-from tests.contract.test_continued import PATIENCE_S, Process, World, deferred, ends, replace, requests
+from tests.contract.test_continued import PATIENCE_S, Process, World, deferred, ends
 from tests.unit.test_early_stop import Race
 
 REQUESTED = "INFO ActiveTimelineV2: Creating a new instant [==>{}__commit__REQUESTED]"
@@ -134,20 +133,3 @@ def test_a_trigger_without_early_stop_leaves_the_driver_alone(world, given, why,
     assert (event.stop, event.found) == (None, None)
     assert ends(world, wait.handle) == Ended(1)
     assert why in "".join(line for line in caplog.messages if "is not applied" in line)
-
-
-def test_a_log_that_comes_after_the_end_shows_no_write_to_compare(world, caplog):
-    caplog.set_level(logging.INFO)
-    traits = replace(LIVE, start="findable", outlives_task=True, logs="after")
-    process = Process(world, early_stop=EarlyStop.ACT)
-    submitter = world.submitter
-    process.submitter = lambda _=None: with_traits(submitter(), traits)
-    deferred(process)
-    (line,) = [line for line in caplog.messages if "is not applied" in line]
-    assert "its log is not read while it runs" in line
-    assert len(requests(world)) == 1
-
-
-def with_traits(submitter, traits):
-    submitter.traits = traits
-    return submitter

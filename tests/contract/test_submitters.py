@@ -1,8 +1,7 @@
-"""What every submitter promises, and that an attempt over any traits ends right or is refused."""
+"""What every submitter promises, and how an attempt over one ends."""
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import secrets
@@ -10,12 +9,12 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import astuple, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.attempts.attempt import Attempt, refuse_unsafe
+from airflow_occ_provider.attempts.attempt import Attempt
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.earlier_tries import end_earlier_drivers
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY, Signature
@@ -24,8 +23,8 @@ from airflow_occ_provider.attempts.log.facts import read_fact
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TryKey
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob
-from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits, Unseen
-from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError, StateStoreError
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
+from airflow_occ_provider.errors import NotSubmittedError, StateStoreError
 from airflow_occ_provider.hooks.drivers import drivers_of
 from airflow_occ_provider.hooks.launch import Launch
 from airflow_occ_provider.hooks.places import PlacedTask
@@ -40,7 +39,7 @@ from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from tests.contract import folder_job
-from tests.contract.in_memory_submitter import LIVE, Cluster, InMemorySubmitter
+from tests.contract.in_memory_submitter import Cluster, InMemorySubmitter
 from tests.unit.reports import fact
 from tests.unit.test_table import T1, C, add, begin
 from tests.yarn_script import script_driver
@@ -71,10 +70,6 @@ def spark_submit(job):
     return SparkSubmit(
         ["sh", "-c", f"exec 2>&1; {SCRIPTS[job]}"], {**os.environ, IDENTITY_VARIABLE: KEY}
     )
-
-
-def findable(job):
-    return InMemorySubmitter(job, replace(LIVE, start="findable"))
 
 
 @pytest.fixture
@@ -172,7 +167,7 @@ def kubernetes(tmp_path, monkeypatch):
 
 @pytest.fixture(
     params=[
-        *(spark_submit, InMemorySubmitter, findable, "via", "spooled"),
+        *(spark_submit, InMemorySubmitter, "via", "spooled"),
         pytest.param("yarn", marks=pytest.mark.yarn),
         pytest.param("kubernetes", marks=pytest.mark.k8s),
     ]
@@ -214,7 +209,7 @@ def test_a_driver_is_recorded_read_and_ends(submitter):
 def test_a_task_run_has_no_second_driver(submitter):
     one = submitter(waits)
     handle = one.submit(KEY, lambda _: None)
-    if one.traits.outlives_task:  # else it dies with the only process that could start another
+    if one.outlives_task:  # else it dies with the only process that could start another
         with pytest.raises(NotSubmittedError, match="of this task run is alive"):
             one.submit(KEY, lambda _: None)
     one.end(handle)
@@ -256,7 +251,7 @@ def refuses(_):
     raise StateStoreError("the store is away")
 
 
-def test_a_driver_that_cannot_be_recorded_does_nothing_or_is_found(submitter, tmp_path):
+def test_a_driver_that_cannot_be_recorded_does_nothing(submitter, tmp_path):
     ran = []
 
     def job(say, asked_to_end):
@@ -267,18 +262,12 @@ def test_a_driver_that_cannot_be_recorded_does_nothing_or_is_found(submitter, tm
     one = submitter(job)
     with pytest.raises(StateStoreError):
         one.submit(KEY, refuses)
-    if one.traits.start == "gated":
-        assert one.find(KEY) is None
-        assert not ran
-        assert not (tmp_path / "ran").exists()
-    else:
-        handle = one.find(KEY)
-        assert one.poll(handle) == Running()
-        one.end(handle)
-        assert one.find(KEY) is None
+    assert one.find(KEY) is None
+    assert not ran
+    assert not (tmp_path / "ran").exists()
 
 
-# An attempt over a submitter of any traits.
+# An attempt over a submitter.
 
 
 class Store:
@@ -314,22 +303,6 @@ def fails_before_it_writes(_):
     return lambda say, _: say(fact("protected", options=1)) or say("the input is not there") or 1
 
 
-TRAITS = [
-    Traits(*values)
-    for values in itertools.product(
-        ("live", "after", "none"),
-        ("gated", "findable", "neither"),
-        (False, True),
-        (False, True),
-        (False, True),
-    )
-]
-REFUSED = {
-    "start='neither'": lambda one: one.start == "neither",
-    "exit_code=False": lambda one: not one.exit_code,
-}
-
-
 def attempt_of(folder, one, submitter, **more):
     table, signature = HudiTable(str(folder.parent)), Signature(KEY, "dag", "run", "task")
     return Attempt(one, table, signature, Driver(submitter), log=LOG, **more)
@@ -341,17 +314,12 @@ def journal(store, number=1):
     return one
 
 
-@pytest.mark.parametrize("traits", TRAITS, ids=lambda one: "-".join(map(str, astuple(one))))
 @pytest.mark.parametrize("kind", [commits, dies_with_a_ghost, fails_before_it_writes])
-def test_any_traits_end_in_a_correct_outcome_or_a_refusal_that_names_the_trait(folder, traits, kind):
-    store, submitter = Store(), InMemorySubmitter(kind(folder), traits)
-    named = [name for name, refused in REFUSED.items() if refused(traits)]
-    if named:
-        with pytest.raises(ConfigurationError, match=named[0]):
-            attempt_of(folder, journal(store), submitter)
-        return
-    one = journal(store)
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_an_attempt_ends_in_the_outcome_that_the_table_shows(folder, kind, elsewhere):
+    one = journal(Store())
     one.begin("d", NOTHING_BEFORE)
+    submitter = InMemorySubmitter(kind(folder), outlives_task=elsewhere)
     attempt = attempt_of(folder, one, submitter)
     attempt.watch()
     settlement = attempt.settle(is_judged=True)
@@ -364,13 +332,12 @@ def test_any_traits_end_in_a_correct_outcome_or_a_refusal_that_names_the_trait(f
     elif kind is dies_with_a_ghost:
         assert settlement.outcome is Outcome.KILLED
         assert error.retry
-        # Only a final end of a driver whose log told its writes lets its heartbeat be removed.
-        assert beats == (not traits.end_is_final or traits.logs == "none")
-        assert kept.settled == (traits.end_is_final and traits.logs != "none")
+        assert not beats
+        assert kept.settled
     else:
         assert settlement.outcome is Outcome.JOB_ERROR
         assert error.committed is False
-    assert bool(kept.end) == traits.end_is_final
+    assert kept.end
 
 
 class CutOff(InMemorySubmitter):
@@ -385,7 +352,7 @@ class CutOff(InMemorySubmitter):
 def test_a_log_with_something_missing_is_not_recorded_as_read(folder, kind):
     one = journal(Store())
     one.begin("d", NOTHING_BEFORE)
-    attempt = attempt_of(folder, one, kind(dies_with_a_ghost(folder), replace(LIVE, logs="after")))
+    attempt = attempt_of(folder, one, kind(dies_with_a_ghost(folder)))
     attempt.watch()
     attempt.settle()
     (kept,) = one.record.attempts
@@ -400,42 +367,22 @@ def test_a_remote_driver_that_wrote_nothing_has_said_so_itself(folder, is_heard)
 
     one = journal(Store())
     one.begin("d", NOTHING_BEFORE)
-    attempt = attempt_of(folder, one, InMemorySubmitter(job, replace(LIVE, outlives_task=True)))
+    attempt = attempt_of(folder, one, InMemorySubmitter(job, outlives_task=True))
     attempt.watch()
     settlement = attempt.settle(is_judged=True)
     expected = Outcome.NOTHING_WRITTEN if is_heard else Outcome.MISCONFIGURATION
     assert settlement.outcome is expected, settlement.lines
 
 
-@pytest.mark.parametrize("logs", ["after", "none"])
-def test_a_second_table_needs_a_live_log(folder, logs):
-    submitter = InMemorySubmitter(commits(folder), replace(LIVE, logs=logs))
-    with pytest.raises(ConfigurationError, match=f"logs='{logs}'"):
-        attempt_of(folder, journal(Store()), submitter, needs_live_log=True)
-
-
-@pytest.mark.parametrize("given", [{"end_is_final": False}, {"proves_ends": False}])
-def test_a_job_that_only_its_lease_protects_needs_ends_that_are_proven(given):
-    traits = replace(LIVE, **given)
-    refuse_unsafe(traits)
-    with pytest.raises(ConfigurationError, match=r"isolation: .*proves_ends=False"):
-        refuse_unsafe(traits, needs_final_end=True)
-    refuse_unsafe(LIVE, needs_final_end=True)
-
-
-@pytest.mark.parametrize("is_final", [True, False])
-@pytest.mark.parametrize("start", ["gated", "findable"])
-def test_the_next_try_ends_a_driver_that_outlived_its_task(folder, start, is_final):
-    traits = replace(LIVE, start=start, outlives_task=True, end_is_final=is_final)
+def test_the_next_try_ends_a_driver_that_outlived_its_task(folder):
     cluster, store = Cluster(), Store()
-    died, submitter = journal(store), InMemorySubmitter(waits, traits, cluster)
+    died, submitter = journal(store), InMemorySubmitter(waits, cluster, outlives_task=True)
     died.begin("d", NOTHING_BEFORE)
     handle = submitter.submit(KEY, attempt_of(folder, died, submitter).recorder.started)
-    later = InMemorySubmitter(waits, traits, cluster)
+    later = InMemorySubmitter(waits, cluster, outlives_task=True)
     end_earlier_drivers(Journal(store, TryKey(2, 5)), lambda _: later, LOG)
     assert isinstance(later.poll(handle), Ended)
-    # An end that is not final proves nothing: the heartbeats decide.
-    assert store.record["attempts"][0]["end"] == ("ended by try 2" if is_final else "")
+    assert store.record["attempts"][0]["end"] == "ended by try 2"
 
 
 class StopsAt:

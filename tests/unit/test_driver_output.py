@@ -52,7 +52,7 @@ def test_a_failed_job_leaves_its_outcome_outside(chatty, capsys):
 class Interrupted:
     """A submitter whose log an exception interrupts."""
 
-    traits = SimpleNamespace(facts_apart=True, outlives_task=False, start="gated")
+    outlives_task = False
 
     def __init__(self, *batches):
         self.batches = iter(batches)

@@ -268,7 +268,6 @@ def test_facts_are_returned_once_and_the_end_last(folder):
     assert evidence == "driver n1 reported its end; commits: T1.\n"
     assert submitter.read(handle, 0) is None
     assert submitter.poll(handle) == Ended(3)
-    assert submitter.traits.end_is_final
 
 
 def test_an_uncertain_end_is_one_once_a_request_cannot_be_under_way(folder, monkeypatch):
@@ -277,7 +276,6 @@ def test_an_uncertain_end_is_one_once_a_request_cannot_be_under_way(folder, monk
     monkeypatch.setattr(folder_driver.time, "monotonic", lambda: now[0])
     driver.report({"fact": "end", "exit_code": 0, "is_certain": False})
     assert submitter.poll(handle) == Running()
-    assert not submitter.traits.end_is_final
     now[0] += attempt_half.REQUEST_S + 1
     assert submitter.poll(handle) == Ended(0)
 
@@ -364,7 +362,6 @@ def test_a_revoked_and_silent_driver_is_unseen_until_its_end_is_proven(folder, m
     assert submitter.poll(handle) == Running(), "it may drain a commit"
     now[0] += 61
     assert isinstance(submitter.poll(handle), Unseen)
-    assert not submitter.traits.end_is_final
 
 
 @pytest.mark.parametrize("is_revoked", [False, True])
@@ -442,7 +439,6 @@ def test_an_end_at_the_place_is_proof_once_no_request_is_under_way(folder):
     while submitter.poll(handle) == Running():
         assert time.monotonic() < until_s
     assert submitter.poll(handle) == Ended(3, log_is_whole=False)
-    assert submitter.traits.end_is_final
     assert all(not isinstance(entry, str) for entry in submitter.read(handle, 0)[:1])
 
 

@@ -6,14 +6,17 @@ import json
 import os
 import re
 import subprocess
+from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from airflow.cli.cli_parser import get_parser
 from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_occ_provider.attempts import clean_run as module
+from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.log.facts import entry_of
 from airflow_occ_provider.attempts.record import RECORD_KEY
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
@@ -62,14 +65,20 @@ LOCK = {"conn_type": "hudi_zookeeper_lock", "host": "zk:1"}
 class CleanDriver:
     """A driver of a clean without Spark."""
 
-    has_whole_log = True
+    log_read = True
 
     def __init__(self, task, run, submission):
         self.drive = partial(task.drive, run, submission)
         self.store = run.context["task_state_store"]
+        self.submitter, self.extensions, self.guards = self, None, ()
+        task.driver = self
 
-    def run(self, key, listeners):
+    def feed(self, extensions):
+        self.extensions = extensions
+
+    def run(self, key, listeners, guards):
         assert self.store[RECORD_KEY]["identity"] == key, "a later try could not find it"
+        self.guards = guards
         (listen,) = listeners
         self.exit_code = self.drive(listen)
 
@@ -79,6 +88,8 @@ class Clean(HudiCleanOperator):
 
     :param logs: what each failing driver writes, one after the other.
     """
+
+    admitted = None
 
     def prepare(self, folder, *logs):
         self.folder, self.logs, self.runs = folder, list(logs), 0
@@ -90,13 +101,15 @@ class Clean(HudiCleanOperator):
     def _protected_run(self, context):
         run = super()._protected_run(context)
         run.spark.driver = partial(CleanDriver, self, run)
+        if self.admitted:
+            run.alone_if_unlocked = lambda *_: nullcontext(self.admitted)
         return run
 
     def drive(self, run, submission, listen):
         payload = json.loads(submission.content["payload"])
         assert (payload["application"], payload["arguments"]) == (clean_job.__file__, [self.table])
         assert payload["options"]["hoodie.client.heartbeat.interval_in_ms"] == "60000"
-        self.runs += 1
+        self.runs, self.payload = self.runs + 1, payload
         self.on_run()
         listen(entry_of(fact("protected", options=20, followed=True)))
         if self.logs:
@@ -152,6 +165,19 @@ def test_what_is_dead_is_cleaned_at_once_and_the_living_are_not_waited_for(folde
         "dry_run": False,
     }
     assert context["task_state_store"]["hudi_write"]["succeeded"]
+
+
+def test_a_clean_that_only_its_lease_keeps_apart_commits_only_under_it(folder, task, context):
+    dead(folder, T1)
+    keeper, cleaner = SimpleNamespace(lost=None), task()
+    cleaner.admitted = Admitted(is_fenced=False, keeper=keeper, lease_ttl_s=30.0)
+    cleaner.execute(context)
+    life = (cleaner.payload["ttl_s"], cleaner.payload["is_leased"])
+    assert life == (30.0, True)
+    guard = cleaner.payload["guard"]
+    assert (guard["tables"], guard["is_required"]) == ([str(folder.parent)], True)
+    assert cleaner.driver.extensions is keeper
+    assert cleaner.driver.guards == [cleaner.admitted]
 
 
 def test_a_dry_run_reports_the_same_and_runs_nothing(folder, task, context, capsys):

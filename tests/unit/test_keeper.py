@@ -9,7 +9,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.hooks.task_run import longest_absence_ms
-from airflow_occ_provider.leases.keeper import Keeper, LossAction
+from airflow_occ_provider.leases.keeper import Keeper
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
@@ -49,6 +49,13 @@ def version(nodes, ticket):
     return nodes.read([ticket.name])[ticket.name].version
 
 
+def is_lost(keeper):
+    until_s = time.monotonic() + PATIENCE_S
+    while not keeper.lost and time.monotonic() < until_s:
+        time.sleep(0.02)
+    return keeper.lost is not None
+
+
 def test_a_lease_that_is_lost_already_is_not_worked_under(nodes, held):
     line, ticket = held
     Queue(nodes).evict(line.requests()[0])
@@ -70,41 +77,37 @@ def test_it_renews_for_as_long_as_the_block_runs(nodes, held):
 
 def test_a_lost_lease_raises_at_each_check(nodes, held):
     line, ticket = held
-    told = threading.Semaphore(0)
-    with Keeper(line, ticket, TTL_MS, LossAction("told", told.release)) as keeper:
+    with Keeper(line, ticket, TTL_MS) as keeper:
         Queue(nodes).evict(line.requests()[0])
-        assert told.acquire(timeout=PATIENCE_S)
-        assert told.acquire(timeout=PATIENCE_S)
+        assert is_lost(keeper)
     with pytest.raises(LeaseLostError, match="it was removed"):
         keeper.refuse_if_lost()
 
 
 def test_the_log_says_which_person_released_the_lease(nodes, held, caplog):
     line, ticket = held
-    lost = threading.Event()
-    with Keeper(line, ticket, TTL_MS, LossAction("the driver is ended", lost.set)):
+    with Keeper(line, ticket, TTL_MS, on_lost="the driver is ended") as keeper:
         (request,) = line.requests()
         Queue(nodes).revoke(request, "ann@node at noon")
-        assert lost.wait(PATIENCE_S)
+        assert is_lost(keeper)
     assert "it was released by force by ann@node at noon; the driver is ended." in caplog.text
 
 
 def test_a_lock_service_that_is_away_for_longer_than_the_term_may_have_given_it_away(nodes, held):
     line, ticket = held
-    lost = threading.Event()
-    with Keeper(line, ticket, TTL_MS, LossAction("told", lost.set)) as keeper:
+    with Keeper(line, ticket, TTL_MS) as keeper:
         nodes.away = True
-        assert lost.wait(PATIENCE_S)
+        assert is_lost(keeper)
         with pytest.raises(LeaseLostError, match=r"not be renewed within 0\.3 s and .*away"):
             keeper.refuse_if_lost()
 
 
 def test_a_renewal_that_hangs_does_not_hide_the_loss(nodes, held, monkeypatch):
     line, ticket = held
-    lost, go_on = threading.Event(), threading.Event()
-    with Keeper(line, ticket, TTL_MS, LossAction("told", lost.set)) as keeper:
+    go_on = threading.Event()
+    with Keeper(line, ticket, TTL_MS) as keeper:
         monkeypatch.setattr(line, "renew", lambda ticket, ttl_ms: go_on.wait(PATIENCE_S))
-        assert lost.wait(PATIENCE_S)
+        assert is_lost(keeper)
         with pytest.raises(LeaseLostError, match="the renewal hangs"):
             keeper.refuse_if_lost()
         go_on.set()

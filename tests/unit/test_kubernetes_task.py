@@ -228,7 +228,7 @@ def test_a_handle_is_enough_to_follow_a_pod(connect):
     one = follower(handle)
     assert isinstance(one.place, KubernetesPlace)
     assert one.place._api.address == "https://cluster.test:6443, namespace 'spark'"
-    assert one.traits.outlives_task
+    assert one.outlives_task
     assert service_of(handle).split() == ["kubernetes"]
 
 

@@ -63,7 +63,7 @@ PUBLIC = {
         "refuse_beside_via",
     },
     "leases.commit_lock": {"CommitLock", "LockEntry"},
-    "leases.keeper": {"Keeper", "LossAction", "least_ttl_s"},
+    "leases.keeper": {"Keeper", "least_ttl_s"},
     "leases.lease": {"LeaseService", "Status", "Terms", "Ticket"},
     "leases.queue": {"Queue"},
     "leases.rules": {

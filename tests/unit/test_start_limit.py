@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 import sys
-import time
 from datetime import timedelta
 
 import pytest
@@ -15,16 +13,10 @@ from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.start_limit import StartLimit, late_start
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
-from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Traits
-from airflow_occ_provider.attempts.waits import DriverWait
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Running
 from airflow_occ_provider.errors import ConfigurationError, DriverNotStartedError
-from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from airflow_occ_provider.operators.waits import _trigger
 from airflow_occ_provider.submitters.processes import marked
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
-from airflow_occ_provider.triggers import base
-from airflow_occ_provider.triggers import driver as trigger_module
 from tests.unit.test_private_folder import PROTECTED, offer_in
 
 AT_ONCE = StartLimit.of(timedelta(0))
@@ -55,41 +47,22 @@ def test_a_spark_submit_that_hangs_is_ended_and_the_log_says_why(tmp_path):
     assert "Ending the driver: the job has not begun within 0:00:00, the start_timeout" in printed
 
 
-class Elsewhere:
-    """A driver in a cluster that says whether a process of it has begun; its log is out of reach."""
-
-    traits = Traits("live", "findable", outlives_task=True, end_is_final=True, exit_code=True)
-
-    def __init__(self, *, is_waiting, looks=3):
-        self.is_waiting, self.looks, self.ended = is_waiting, looks, False
-
-    def poll(self, _):
-        return Ended(-15 if self.ended else 0) if self._is_over else Running(self.is_waiting)
-
-    def read(self, *_):
-        self.looks -= 1
-        return None if self._is_over else []
-
-    def end(self, _):
-        self.ended = True
-
-    @property
-    def _is_over(self):
-        return self.ended or self.looks < 0
-
-
-class OnWorker(Elsewhere):
+class OnWorker:
     """A driver of this host, of which an entry is read at the first look."""
 
-    traits = SparkSubmit.traits
+    outlives_task = False
 
     def __init__(self, entry):
-        super().__init__(is_waiting=False)
-        self.entry = entry
+        self.batches, self.ended = [[entry], [], []], False
+
+    def poll(self, _):
+        return Running() if self.batches else Ended(-15 if self.ended else 0)
 
     def read(self, *_):
-        is_first = self.looks == 3
-        return [self.entry] if super().read() == [] and is_first else super().read()
+        return self.batches.pop(0) if self.batches else None
+
+    def end(self, _):
+        self.batches, self.ended = [], True
 
 
 @pytest.mark.parametrize(
@@ -110,26 +83,3 @@ def test_a_task_whose_spark_submit_hangs_fails_and_is_retried(scripted):
     assert (raised.value.retry, raised.value.committed) == (True, False)
     with pytest.raises(ConfigurationError, match="start_timeout"):
         scripted.task(start_timeout=-1)
-
-
-@pytest.mark.parametrize("is_waiting", [True, False])
-def test_a_driver_elsewhere_is_late_only_while_its_cluster_has_not_begun_it(is_waiting):
-    submitter = Elsewhere(is_waiting=is_waiting)
-    driver = Driver(submitter, handle=Handle("yarn", "a"), start_limit=AT_ONCE)
-    driver.follow([])
-    assert bool(driver.stop) is is_waiting
-
-
-@pytest.mark.parametrize(("is_waiting", "limit"), [(True, 60), (False, 60), (True, None)])
-def test_the_trigger_ends_it_by_the_same_rule(tmp_path, monkeypatch, is_waiting, limit):
-    submitter = Elsewhere(is_waiting=is_waiting)
-    monkeypatch.setattr(base, "earliest_s", lambda: 0.0)
-    monkeypatch.setattr(trigger_module, "follower", lambda _, **__: submitter)
-    monkeypatch.setattr(trigger_module, "_POLL_S", 0.01)
-    task = HudiWriteOperator(task_id="t", application="a.py", table=str(tmp_path), start_timeout=limit)
-    an_hour_ago = round(time.time() * 1000) - 3_600_000
-    trigger, _ = _trigger(task, DriverWait(Handle("yarn", "a"), HeartbeatRule(), an_hour_ago))
-    event = asyncio.run(asyncio.wait_for(anext(trigger.run()), 60)).payload
-    is_late = is_waiting and limit is not None
-    assert submitter.ended is is_late
-    assert (event["stop"] or {}).get("outcome") == ("not_started" if is_late else None)

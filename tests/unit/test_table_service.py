@@ -3,19 +3,25 @@ from __future__ import annotations
 import logging
 import os
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.claim import ServiceClaim, service_mode
-from airflow_occ_provider.attempts.journal import now_ms
+from airflow_occ_provider.attempts.journal import Journal, now_ms
 from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.record import AttemptRecord
+from airflow_occ_provider.attempts.record_parts import TryKey
+from airflow_occ_provider.attempts.service_attempt import ServiceAttempt
 from airflow_occ_provider.attempts.service_limits import ServiceLimits, below
+from airflow_occ_provider.attempts.submission import SparkJob
+from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.errors import AdmissionTimeoutError, ConfigurationError, FenceError, JobError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
@@ -39,6 +45,7 @@ from airflow_occ_provider.operators.service_run import plans_of
 from airflow_occ_provider.operators.waits import defer
 from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
 from airflow_occ_provider.storage.table import HudiTable
+from tests.contract.test_submitters import Store
 from tests.golden.table_archive import unpack
 from tests.memory_store import MemoryStore
 from tests.unit.test_record import Instance
@@ -515,3 +522,44 @@ def test_only_one_service_of_a_kind_runs_at_a_time_beside_writers():
 def test_what_a_table_service_has_no_use_for_is_refused(name):
     with pytest.raises(ConfigurationError, match=f"{name}: a table service has none"):
         HudiClusteringOperator(task_id="c", table="/t", **{name: "x"})
+
+
+class LeasedSpark:
+    """Takes one driver's job and what leads the driver, in the place of Spark."""
+
+    def __init__(self):
+        self.submitter, self.log_read, self.was_refused = self, True, False
+        self.ended, self.exit_code = True, 0
+
+    def prepared(self, job, options, *, without=()):
+        self.job = job
+        return nullcontext(job)
+
+    def driver(self, submission):
+        assert submission is self.job
+        return self
+
+    def feed(self, extensions):
+        self.extensions = extensions
+
+    def run(self, key, listeners, on_start, guards):
+        on_start(Handle("in_memory", "a driver"))
+        (listen,) = listeners
+        listen({"fact": "protected", "options": 20})
+        self.guards = guards
+
+    def forget(self, *identities):
+        pass
+
+
+@pytest.mark.parametrize("service", [COMPACTION, CLUSTERING])
+def test_a_service_that_only_its_lease_keeps_apart_commits_only_under_it(service):
+    journal, spark = Journal(Store(), TryKey(1, 1)), LeasedSpark()
+    plans = SimpleNamespace(path=TABLE, task=SimpleNamespace(service=service), run=journal, log=LOG)
+    keeper = SimpleNamespace(lost=None)
+    admitted = Admitted(is_fenced=False, keeper=keeper, lease_ttl_s=30.0)
+    attempt = ServiceAttempt(plans, None, spark, lambda *_: None)
+    attempt._drive(SparkJob("run.py"), Preparation(None, None, {}, ""), ["schedule"], admitted)
+    assert spark.job.lease_ttl_s == 30.0
+    assert spark.extensions is keeper
+    assert spark.guards == [admitted]

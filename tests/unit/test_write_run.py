@@ -53,7 +53,7 @@ class Write(HudiWriteOperator):
         run = super()._protected_run(context)
         run.look_up = lambda: None
         run.prepare = self.prepare
-        run.known_options = lambda _: dict(self.options)
+        run.known_options = lambda: dict(self.options)
         run.run_clean = self.run_clean
         return run
 
@@ -64,7 +64,7 @@ class Write(HudiWriteOperator):
     def _attempt(self, run, admitted):
         self.ran += 1
 
-    def run_clean(self, preparation, table):
+    def run_clean(self, preparation, table, admitted):
         """In the place of the lazy clean: what its rollback does to the files."""
         self.cleaned += (table,)
         for path in Path(self.table, ".hoodie", "timeline").glob(f"{T1}*"):

@@ -42,15 +42,12 @@ class EarlyStop(StrEnum):
     """The driver is ended."""
 
 
-def applied_mode(
-    wanted: EarlyStop, options: Mapping[str, str], logger: Any, *, is_live: bool
-) -> EarlyStop:
+def applied_mode(wanted: EarlyStop, options: Mapping[str, str], logger: Any) -> EarlyStop:
     """Return the mode that applies to a driver; log why it is off if it was wanted.
 
     :param options: of the driver. What a job sets in its own code is not among them.
-    :param is_live: whether the driver's log is read while it runs.
     """
-    why = _why_off(options) if is_live else "its log is not read while it runs"
+    why = _why_off(options)
     if not why or wanted is EarlyStop.OFF:
         return wanted
     logger.info("early_stop=%r is not applied to the driver: %s.", wanted.value, why)

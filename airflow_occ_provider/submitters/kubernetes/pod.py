@@ -87,7 +87,7 @@ class Pod:
         deleted_s = _seconds(self.shown["metadata"].get("deletionTimestamp"))
         if deleted_s and now_s > deleted_s + _CONFIRM_S:
             return Unseen(f"pod {self.name} is deleted, but {self._silence}")
-        return Running(is_waiting=not self.has_begun)
+        return Running()
 
     def describe(self) -> str:
         """Return what its driver waits for, or how it ended; empty while it runs."""
