@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import closing
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +28,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRu
 from airflow_occ_provider.storage.address import fsspec_scheme, over_http, parse_table_path
 from airflow_occ_provider.storage.conflicts import Setup, verdicts
 from airflow_occ_provider.storage.incremental import IncrementalRead, incremental_read
+from airflow_occ_provider.storage.s3_requests import is_s3
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import DEFAULT_TIMEOUT_S, HudiTable
 from airflow_occ_provider.storage.writers import (
@@ -239,7 +242,7 @@ def storage_of(table: str, storage_conn_id: str | None) -> Any:
         return None
     scheme, _ = parse_table_path(table)
     try:
-        return over_http(get_fs(fsspec_scheme(scheme), storage_conn_id, {}))
+        file_system = over_http(get_fs(fsspec_scheme(scheme), storage_conn_id, {}))
     except (ValueError, ImportError) as error:
         provider = _PROVIDERS.get(fsspec_scheme(scheme), "Airflow's provider for that storage")
         raise ConfigurationError(
@@ -247,3 +250,24 @@ def storage_of(table: str, storage_conn_id: str | None) -> Any:
             f"connection {storage_conn_id!r} cannot be used for {scheme} tables: {error}",
             remedy=f"install {provider}, or correct the connection",
         ) from error
+    if is_s3(file_system):
+        _read_times_faster(file_system)
+    return file_system
+
+
+def _read_times_faster(file_system: Any) -> None:
+    """Have a file system of s3fs read times without dateutil.
+
+    That takes four fifths of the time for which botocore parses a listing.
+
+    :param file_system: with a session of its own.
+    """
+    parsers = file_system.session.get_component("response_parser_factory")
+    parsers.set_parser_defaults(timestamp_parser=_s3_time)
+
+
+def _s3_time(value: str | float) -> datetime:
+    """Return a time of S3: in a listing by ISO 8601, in a header as mail has it."""
+    if not isinstance(value, str):
+        return datetime.fromtimestamp(value, UTC)
+    return datetime.fromisoformat(value) if value[10:11] == "T" else parsedate_to_datetime(value)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
@@ -158,6 +158,6 @@ def folder_driver(
     """
 
     def opened(url: str) -> Folder:
-        return shared_folder(open_folder(url, storage_conn_id), storage_conn_id)
+        return shared_folder(url, storage_conn_id, partial(open_folder, storage_conn_id=storage_conn_id))
 
     return FolderDriver(opened, place, offer, {_STORAGE: storage_conn_id}, killed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from weakref import WeakSet, WeakValueDictionary
 
 from airflow_occ_provider.errors import OccError
@@ -29,7 +29,7 @@ class TableListing:
 
     def __init__(self, root: AttemptFolder) -> None:
         self.followed: WeakSet[SharedFolder] = WeakSet()
-        self._root = root
+        self.root = root
         self._lock = threading.Lock()
         self._begun_s = float("-inf")
         self._result: dict[str, dict[str, StoredFile]] | OccError = {}
@@ -59,7 +59,7 @@ class TableListing:
             return self._result.get(name, {})
 
     def _listed(self) -> dict[str, dict[str, StoredFile]]:
-        files = self._root.below()
+        files = self.root.below()
         self._is_too_long = len(files) > _MOST_FILES
         folders: dict[str, dict[str, StoredFile]] = {}
         for path, file in files.items():
@@ -108,20 +108,28 @@ class SharedFolder:
         self._written_s = time.monotonic()
 
 
-def shared_folder(folder: AttemptFolder, storage_conn_id: str | None) -> AttemptFolder | SharedFolder:
-    """Return a folder that shares its listings, if one shows the folders below.
+def shared_folder(
+    url: str, storage_conn_id: str | None, open_folder: Callable[[str], AttemptFolder]
+) -> AttemptFolder | SharedFolder:
+    """Return a folder that shares listings and client with others of its table.
+
+    Only on S3 does one listing show the folders below.
 
     :param storage_conn_id: connection of its storage.
+    :param open_folder: opens a folder of that storage by its URL.
     """
-    run, attempt = posixpath.split(folder.url)
+    run, attempt = posixpath.split(url)
     root, identity = posixpath.split(run)
     is_of_table = posixpath.basename(posixpath.dirname(root)) == HIDDEN
-    scheme, _ = parse_table_path(folder.url)
+    scheme, _ = parse_table_path(url)
     if fsspec_scheme(scheme) != "s3" or not is_of_table:
-        return folder
+        return open_folder(url)
     key = root, storage_conn_id
     with _registry:
         listing = _listings.get(key)
-        if listing is None:
-            listing = _listings[key] = TableListing(AttemptFolder(root, folder.file_system))
-    return SharedFolder(folder, listing, f"{identity}/{attempt}")
+    if listing is None:
+        opened = TableListing(open_folder(root))  # may ask for the connection
+        with _registry:
+            listing = _listings.setdefault(key, opened)
+    # A client of its own would open a connection for nearly each of its few requests.
+    return SharedFolder(AttemptFolder(url, listing.root.file_system), listing, f"{identity}/{attempt}")

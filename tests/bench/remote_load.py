@@ -74,7 +74,7 @@ class RemoteLoad:
     def driver(self, number: int) -> Handle:
         """Return the handle of a driver."""
         facts = {
-            "folder": f"{self.folders}/.airflow_occ/{number % self.lake_tables}/{number}/1",
+            "folder": f"{self.folders}/.airflow_occ/{number // self.lake.writers}/{number}/1",
             "nonce": self.grant(number).nonce,
             "payload": self.grant(number).payload,
             "storage_conn_id": self.conn_id,

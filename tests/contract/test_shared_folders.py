@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections import Counter
@@ -10,8 +11,10 @@ import pytest
 
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks import shared_folders
+from airflow_occ_provider.hooks.hudi_table import storage_of
 from airflow_occ_provider.hooks.shared_folders import STALE_S, SharedFolder, shared_folder
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
+from airflow_occ_provider.storage.s3_requests import list_objects
 
 
 class Clock:
@@ -48,9 +51,13 @@ def folder_of(s3):
 
     def folder_of(identity, table="trips"):
         url = f"{run_folder(f'{database}/{table}', identity)}/1"
-        return shared_folder(AttemptFolder(url, file_system=s3.file_system), None)
+        return shared_folder(url, None, opens(s3.file_system))
 
     return folder_of
+
+
+def opens(file_system):
+    return lambda url: AttemptFolder(url, file_system=file_system)
 
 
 def test_drivers_of_a_table_share_a_listing(folder_of, s3, clock, requests):
@@ -141,8 +148,43 @@ def test_a_listing_that_fails_fails_for_all_that_would_have_shared_it(folder_of,
 
 
 def test_folders_elsewhere_share_nothing(folder_of, s3, tmp_path):
-    disk = AttemptFolder(f"{run_folder(f'{tmp_path}/trips', 'a')}/1")
-    assert shared_folder(disk, None) is disk
-    loose = AttemptFolder(f"{s3.root}/db/folder/a/1", s3.file_system)
-    assert shared_folder(loose, None) is loose
+    disk = f"{run_folder(f'{tmp_path}/trips', 'a')}/1"
+    loose = f"{s3.root}/db/folder/a/1"
+    for url in (disk, loose):
+        folder = shared_folder(url, None, opens(s3.file_system))
+        assert isinstance(folder, AttemptFolder)
+        assert folder.url == url
     assert isinstance(folder_of("a"), SharedFolder)
+
+
+def test_drivers_of_a_table_share_the_client_of_their_storage(s3):
+    opened = []
+
+    def open_folder(url):
+        opened.append(url)
+        return AttemptFolder(url, file_system=s3.file_system)
+
+    table = f"{s3.root}/{uuid.uuid4().hex}/trips"
+    urls = [f"{run_folder(table, identity)}/1" for identity in "abc"]
+    folders = [shared_folder(url, "lake", open_folder) for url in urls]
+    assert opened == [run_folder(table, "").rstrip("/")]
+    folders[0].write("grant", b"")
+    assert folders[0].entries().keys() == {"grant"}
+    assert [folder.url for folder in folders] == urls
+
+
+def test_times_of_listings_are_those_that_botocore_reads(s3, monkeypatch):
+    folder = f"{s3.root}/{uuid.uuid4().hex}"
+    url = str(s3.file_system.client_kwargs.get("endpoint_url") or s3.file_system.endpoint_url)
+    connection = {"conn_type": "aws", "login": "k", "password": "s", "extra": {"endpoint_url": url}}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(connection))
+    AttemptFolder(folder, s3.file_system).write("life", b"1")
+    path = folder.partition("://")[2]
+
+    def times(client):
+        listed = list_objects(client, path)["life"]["LastModified"]
+        return listed, client.info(f"{path}/life", refresh=True)["LastModified"]  # of a header
+
+    expected = times(s3.file_system)
+    monkeypatch.setattr("botocore.parsers.DEFAULT_TIMESTAMP_PARSER", None)
+    assert times(storage_of(folder, "lake")) == expected
