@@ -43,6 +43,8 @@ class Run:
         context = {
             "ti": instance,
             "task": self.task,
+            "dag": self.task.get_dag(),
+            "run_id": instance.run_id,
             "task_state_store": self.store,
             "outlet_events": {},
         }
