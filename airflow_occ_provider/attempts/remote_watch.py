@@ -14,6 +14,7 @@ from airflow_occ_provider.attempts.guards.table_guards import TableGuards
 from airflow_occ_provider.attempts.guards.table_views import TableView, TableViews
 from airflow_occ_provider.attempts.lease_audit import planned_in
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.log.facts import entry_of
 from airflow_occ_provider.attempts.log.kept_facts import kept_facts
 from airflow_occ_provider.attempts.outcome import Finding, Stop
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
@@ -24,6 +25,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 
 _LONGEST_LOOK_S = 5.0
 _LOOK_S = 0.5
+_EARLY_S = 1.0
 _MOST_OF_PLANS = 8000  # characters
 
 
@@ -76,7 +78,8 @@ class RemoteWatch:
             if self._is_read:
                 self._keep_plan(self.views.newest)
             return state if self._is_read else Running()
-        if time.monotonic() - self._checked_s >= self._guards.period_s:
+        # The looks come every ten seconds, as the guards do: a look some milliseconds early is theirs.
+        if time.monotonic() - self._checked_s >= self._guards.period_s - _EARLY_S:
             self._checked_s = time.monotonic()
             self._guards.check()
             self._keep_plan(self.views.current)
@@ -121,5 +124,5 @@ class RemoteWatch:
         for entry in lines or ():
             if isinstance(entry, str):
                 self.echo(entry)
-            self._log.take(entry)
+            self._log.take(entry_of(entry) if isinstance(entry, str) else entry)
         return bool(lines)
