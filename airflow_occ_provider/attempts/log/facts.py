@@ -1,7 +1,7 @@
 """Pure: the facts that ``in_driver/run_job.py`` reports, one JSON line for each.
 
-A driver of this host writes them to files of its private folder, where nothing else writes. A driver
-elsewhere writes them to its log, among the job's output.
+A driver writes them to files of its attempt's folder, where nothing else writes. A saved log may hold
+them too, among the job's output.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DECODER = json.JSONDecoder()
 
 Fact = Mapping[str, Any]
 Entry = str | Fact
-"""What comes from a driver: a line of its log, or a fact that came apart from the log."""
+"""What comes from a driver: a line of its output, or a fact."""
 
 
 def read_fact(line: str) -> Fact | None:
@@ -30,7 +30,7 @@ def read_fact(line: str) -> Fact | None:
 
 
 def entry_of(line: str) -> Entry:
-    """Return what a line of a log means that holds the runner's facts."""
+    """Return what a line of a saved log means that holds the runner's facts."""
     return read_fact(line) or line
 
 
