@@ -176,6 +176,7 @@ def settle(
     *,
     before: TableBefore = NOTHING_BEFORE,
     stop: Stop | None = None,
+    retire: bool = True,
     rule: HeartbeatRule = DEFAULT_RULE,
     log_is_read: bool = True,
     commits: Commits = Commits.ONE,
@@ -216,7 +217,7 @@ def settle(
     timeline = snapshot.timeline
     pending = {instant.time for instant in timeline.pending_writes()}
     ghosts = [time for time in log.own_instants if time in pending]
-    retired = retire_heartbeats(table, ghosts)
+    retired = retire_heartbeats(table, ghosts) if retire else ()
     ended = _Ended(log, log.exit_code(exit_code, is_read=log_is_read), own, stop, log_is_read)
     ended_well = log.ended_well(exit_code, is_read=log_is_read, was_stopped=stop is not None)
     writes = [write for time in log.own_instants if (write := timeline.find(time)) and write.is_write]

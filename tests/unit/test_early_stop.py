@@ -355,28 +355,26 @@ SIMPLE = {STRATEGY_OPTION: Strategy.SIMPLE.class_name}
 
 @pytest.mark.parametrize("options", [{}, {RETRIES: "0"}, SIMPLE])
 def test_early_stop_applies_where_its_verdict_is_certain(options, told):
-    assert applied_mode(EarlyStop.ACT, options, LOGGER, is_live=True) is EarlyStop.ACT
+    assert applied_mode(EarlyStop.ACT, options, LOGGER) is EarlyStop.ACT
     assert told() == []
     assert (strategy_of({}), strategy_of(SIMPLE)) == (None, Strategy.SIMPLE)
 
 
 @pytest.mark.parametrize(
-    ("options", "is_live", "why"),
+    ("options", "why"),
     [
-        ({RETRIES: "2"}, True, f"with {RETRIES} Hudi writes again after a conflict"),
-        ({STRATEGY_OPTION: "a.Merging"}, True, "the rules of a.Merging are not known"),
+        ({RETRIES: "2"}, f"with {RETRIES} Hudi writes again after a conflict"),
+        ({STRATEGY_OPTION: "a.Merging"}, "the rules of a.Merging are not known"),
         (
             {"hoodie.index.type": "hbase"},
-            True,
             "an index in HBase names older files than the job has read",
         ),
-        ({}, False, "its log is not read while it runs"),
     ],
 )
-def test_what_leaves_no_certain_verdict_is_logged_if_one_was_wanted(options, is_live, why, told):
-    assert applied_mode(EarlyStop.OFF, options, LOGGER, is_live=is_live) is EarlyStop.OFF
+def test_what_leaves_no_certain_verdict_is_logged_if_one_was_wanted(options, why, told):
+    assert applied_mode(EarlyStop.OFF, options, LOGGER) is EarlyStop.OFF
     assert told() == []
-    assert applied_mode(EarlyStop.ACT, options, LOGGER, is_live=is_live) is EarlyStop.OFF
+    assert applied_mode(EarlyStop.ACT, options, LOGGER) is EarlyStop.OFF
     assert told() == [f"early_stop='act' is not applied to the driver: {why}."]
 
 
