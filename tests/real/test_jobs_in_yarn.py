@@ -56,11 +56,14 @@ def test_a_job_that_fails_in_a_container_says_why(stack, jars, tmp_path):
     assert "java.lang.ClassNotFoundException: jobs.NotThere" in " ".join(settlement.lines)
 
 
-def test_a_driver_in_whose_environment_spark_connect_is_named_does_not_start_its_job(stack, tmp_path):
-    """The job would write in a server that others share, where nothing is protected."""
+def test_a_driver_that_alone_sees_spark_connect_does_not_start_its_job(stack, tmp_path):
+    """The job would write in a server that others share, where nothing is protected.
+
+    A worker refuses the setting where it reads it; options of the JVM of ``spark-submit`` it does not.
+    """
     job = function(tmp_path / "t", returns_rows, first=0, number=1)
-    conf = {"spark.yarn.appMasterEnv.SPARK_REMOTE": "sc://127.0.0.1:1"}
-    writer = YarnWriter(stack, tmp_path / "t", job=job, conf=conf, hudi_options=NEW_TABLE)
+    unread = {"SPARK_SUBMIT_OPTS": "-Dspark.yarn.appMasterEnv.SPARK_REMOTE=sc://127.0.0.1:1"}
+    writer = YarnWriter(stack, tmp_path / "t", job=job, environment=unread, hudi_options=NEW_TABLE)
     settlement = writer.run()
     assert settlement.outcome is Outcome.MISCONFIGURATION, writer.log[-6000:]
     assert "SPARK_REMOTE" in " ".join(settlement.lines)
