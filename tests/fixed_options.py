@@ -17,9 +17,8 @@ def fix_options(run, site, options, task):
         signature = Signature(identity, *task, order_token=order_token)
         return Preparation(signature, site, {**options, IDENTITY_KEY: identity}, "")
 
-    def known_options(refuse):
+    def known_options():
         run.spark.refuse(run.job, site)
-        refuse(prepare())
         return dict(options)
 
     run.look_up, run.prepare, run.known_options = (lambda: None), prepare, known_options

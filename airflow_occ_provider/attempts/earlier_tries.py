@@ -261,12 +261,12 @@ def end_earlier_drivers(
         handle = attempt.driver
         submitter = submitter_of(handle)
         state = submitter.poll(handle) if handle else Unseen("it was not recorded")
-        is_seen = not isinstance(state, Unseen)
         find, what = partial(_living, submitter, attempt), f"try {attempt.try_number}"
         was_running = end_earlier(submitter, find, what)
         remove_leftovers(attempt.identity)
-        is_seen = is_seen or (handle is None and was_running)
-        if is_seen and not attempt.end:
+        # One that is revoked and silent may still run: its end is not proven.
+        is_ended = isinstance(submitter.poll(handle), Ended) if handle else was_running
+        if is_ended and not attempt.end:
             end = f"ended by try {run.now.number}" if was_running else "found ended"
             log.info("The driver of try %s, %s, was %s.", attempt.try_number, handle, end)
             well = attempt.ended_well
