@@ -10,7 +10,9 @@ import threading
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_occ_provider.errors import OccError, WriteConflictError
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.storage.table import HudiTable
 from tests.observed import until
 from tests.unit.test_record import Store, Task
 from tests.writers import JOB, NO_METADATA_TABLE
@@ -113,3 +115,43 @@ def write_run(name, table, *arguments, via, via_kwargs, **more):
             **more,
         )
     return Run(task)
+
+
+def raced(run, folder):
+    """Return the instant of a first write, then the winner and the loser of two that conflict.
+
+    :param run: makes the run of a task by its name and the arguments of its job.
+    :param folder: in which both jobs wait for each other.
+    """
+    gate = ("--gate", str(folder), "--partition", "p")
+    first = run("first", "--partition", "p").start().committed()
+    pair = [run(name, *gate).start() for name in ("b", "c")]
+    for writer in pair:
+        writer.reached(folder / f"{writer.task.task_id}.begun")
+    for writer in pair:
+        (folder / f"{writer.task.task_id}.go").touch()
+    (loser,) = [writer for writer in pair if writer.wait().error]
+    (winner,) = [writer for writer in pair if writer is not loser]
+    assert isinstance(loser.error, WriteConflictError)
+    return first, winner, loser
+
+
+def write_and_end(run, table, folder, remains):
+    """Write a table once; end the task of a second write, of which nothing remains.
+
+    :param remains: returns what there still is of a driver.
+    """
+    committed = run("first").start().committed()
+    assert instants(table) == [committed]
+    killed = run("killed", "--gate", str(folder)).start()
+    killed.reached(folder / "killed.begun")
+    assert remains()
+    killed.task.on_kill()
+    assert isinstance(killed.wait().error, OccError)
+    until(lambda: not remains(), "the end of all that it has started")
+    assert instants(table) == [committed]
+
+
+def instants(table):
+    """Return the completed writes of a table on this host."""
+    return [instant.time for instant in HudiTable(str(table)).snapshot().timeline.completed_writes()]

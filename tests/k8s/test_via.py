@@ -10,8 +10,6 @@ from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperato
 
 from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
-from airflow_occ_provider.errors import OccError, WriteConflictError
-from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.k8s.cluster.build import SPARK
 from tests.k8s.cluster.node import ADDRESS
@@ -19,7 +17,7 @@ from tests.k8s.conftest import left
 from tests.k8s.rig import OPEN
 from tests.k8s.spark import CONTAINERS, NAMESPACE, environment
 from tests.observed import until
-from tests.via_runs import write_run
+from tests.via_runs import instants, raced, write_and_end, write_run
 from tests.writers import JOB
 
 
@@ -55,33 +53,12 @@ def run(tmp_path, table, monkeypatch):
         yield run
 
 
-def instants(table):
-    return [instant.time for instant in HudiTable(str(table)).snapshot().timeline.completed_writes()]
-
-
 def test_a_pod_writes_under_protection_and_is_ended_with_its_task(run, table, tmp_path):
-    committed = run("first").start().committed()
-    assert instants(table) == [committed]
-    killed = run("killed", "--gate", str(tmp_path)).start()
-    killed.reached(tmp_path / "killed.begun")
-    assert left()
-    killed.task.on_kill()
-    assert isinstance(killed.wait().error, OccError)
-    until(lambda: not left(), "the removal of all pods")
-    assert instants(table) == [committed]
+    write_and_end(run, table, tmp_path, left)
 
 
 def test_a_writer_that_loses_is_retried_in_another_pod(run, table, tmp_path):
-    gate = ("--gate", str(tmp_path), "--partition", "p")
-    first = run("first", "--partition", "p").start().committed()
-    pair = [run(name, *gate).start() for name in ("b", "c")]
-    for writer in pair:
-        writer.reached(tmp_path / f"{writer.task.task_id}.begun")
-    for writer in pair:
-        (tmp_path / f"{writer.task.task_id}.go").touch()
-    (loser,) = [writer for writer in pair if writer.wait().error]
-    (winner,) = [writer for writer in pair if writer is not loser]
-    assert isinstance(loser.error, WriteConflictError)
+    first, winner, loser = raced(run, tmp_path)
     again = loser.start().committed()
     assert instants(table) == [first, winner.committed(), again]
     until(lambda: not left(), "the removal of all pods")

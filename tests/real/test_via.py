@@ -9,11 +9,10 @@ from airflow.providers.apache.livy.operators.livy import LivyOperator
 from airflow.providers.standard.operators.bash import BashOperator
 
 from airflow_occ_provider.embedded.livy import EmbeddedLivy
-from airflow_occ_provider.errors import OccError, WriteConflictError
-from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.observed import processes_in, until
-from tests.via_runs import write_run
+from tests.via_runs import instants, raced, write_and_end, write_run
 
 pytestmark = pytest.mark.real
 SUBMIT = f"spark-submit --master 'local[2]' --driver-memory 1g {RUNNER} {ARGUMENTS}"
@@ -38,34 +37,13 @@ def run(hudi_stack, monkeypatch, table):
     return run
 
 
-def instants(table):
-    return [instant.time for instant in HudiTable(str(table)).snapshot().timeline.completed_writes()]
-
-
 def test_a_command_writes_under_protection_and_is_ended_with_its_task(run, table, tmp_path):
-    committed = run("first").start().committed()
-    assert instants(table) == [committed]
-    killed = run("killed", "--gate", str(tmp_path)).start()
-    killed.reached(tmp_path / "killed.begun")
-    assert processes_in(table.parent)
-    killed.task.on_kill()
-    assert isinstance(killed.wait().error, OccError)
-    until(lambda: not processes_in(table.parent), "the end of all processes")
-    assert instants(table) == [committed]
+    write_and_end(run, table, tmp_path, lambda: processes_in(table.parent))
 
 
 @pytest.mark.nightly
 def test_a_writer_that_loses_is_retried(run, table, tmp_path):
-    gate = ("--gate", str(tmp_path), "--partition", "p")
-    first = run("first", "--partition", "p").start().committed()
-    pair = [run(name, *gate).start() for name in ("b", "c")]
-    for writer in pair:
-        writer.reached(tmp_path / f"{writer.task.task_id}.begun")
-    for writer in pair:
-        (tmp_path / f"{writer.task.task_id}.go").touch()
-    (loser,) = [writer for writer in pair if writer.wait().error]
-    (winner,) = [writer for writer in pair if writer is not loser]
-    assert isinstance(loser.error, WriteConflictError)
+    first, winner, loser = raced(run, tmp_path)
     again = loser.start().committed()
     assert instants(table) == [first, winner.committed(), again]
 

@@ -18,14 +18,14 @@ from airflow.providers.amazon.aws.operators.emr import (
 from airflow_occ_provider.driver.contract import EXIT_REFUSED
 from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
 from airflow_occ_provider.embedded.spark import spark_environment
-from airflow_occ_provider.errors import OccError, WriteConflictError
+from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.conftest import SMALL_TABLES
 from tests.emr import ROLE, emulated_emr
 from tests.observed import until
 from tests.stores import BUCKET, STORE_CONN_ID
-from tests.via_runs import write_run
+from tests.via_runs import raced, write_run
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
 KILLED = -9
@@ -114,16 +114,7 @@ def runs(folder, name):
 
 
 def test_a_loser_is_run_again_by_its_task_and_not_by_the_service(run, emr, table, tmp_path):
-    gate = ("--gate", str(tmp_path), "--partition", "p")
-    first = run("first", "--partition", "p").start().committed()
-    pair = [run(name, *gate).start() for name in ("b", "c")]
-    for writer in pair:
-        writer.reached(tmp_path / f"{writer.task.task_id}.begun")
-    for writer in pair:
-        (tmp_path / f"{writer.task.task_id}.go").touch()
-    (loser,) = [writer for writer in pair if writer.wait().error]
-    (winner,) = [writer for writer in pair if writer is not loser]
-    assert isinstance(loser.error, WriteConflictError)
+    first, winner, loser = raced(run, tmp_path)
     # Its first driver has failed, or was ended early. The second finds no grant, or not even its file.
     until(lambda: any(len(ended) == 2 for ended in codes(emr)), "the service's second driver")
     assert runs(tmp_path, loser.task.task_id) == 1
