@@ -53,13 +53,13 @@ class HudiDriverTrigger(LeaseTrigger):
 
     It logs the driver's log, with named secrets masked, and ends the driver at the deadline, if its
     heartbeat can never tick again, if the lease is lost and nothing else keeps other writers away, and
-    with ``early_stop="act"`` once it is certain that Hudi
-    will refuse its write. Event statuses: ``ended``, with ``stop`` if the trigger ended the driver, with
-    ``found`` if it was certain that Hudi would refuse the write, with what it read in the log, with the
-    partitions that the driver was about to write, and with whether the lease was held at the driver's
-    end (``is_leased``), and ``unseen`` if the driver was out of view for ten minutes, or its service has
-    not answered for as long as its submitter tolerates: the task's next process looks for it again. A
-    task that is killed ends its driver.
+    with ``early_stop="act"`` once it is certain that Hudi will refuse its write. Event statuses:
+    ``ended``, with ``stop`` if the trigger ended the driver, with ``found`` if it was certain that Hudi
+    would refuse the write, with what it read in the log, with the partitions that the driver was about
+    to write, and with whether the lease was held at the driver's end (``is_leased``), and ``unseen`` if
+    the driver was out of view for ten minutes, or its service has not answered for as long as its
+    submitter tolerates: the task's next process looks for it again. A task that is killed ends its
+    driver.
 
     :param driver: the driver's handle, as JSON values.
     :param is_fenced: whether the driver runs on without the lease.
