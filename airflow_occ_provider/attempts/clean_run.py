@@ -88,8 +88,7 @@ class CleanRun:
     def end_earlier_drivers(self, run: Journal, submitter: Submitter) -> None:
         """End the drivers of earlier tries of the task run."""
         for identity in run.record.identities:
-            key = clean_key(identity, outlives=submitter.outlives_task)
-            if end_earlier(submitter, partial(submitter.find, key), "an earlier try's clean"):
+            if end_earlier(submitter, partial(submitter.find, identity), "an earlier try's clean"):
                 self.log.info("The clean of an earlier try was still running, and was ended.")
             remove_leftovers(identity)
 
@@ -123,14 +122,6 @@ class CleanRun:
             self.log.warning("Left: %s", one)
 
 
-def clean_key(identity: str, *, outlives: bool) -> str:
-    """Return the key of a task run's cleans.
-
-    :param outlives: whether they outlive the task, and must not be taken for its job.
-    """
-    return f"{identity}-clean" if outlives else identity
-
-
 def run_clean(
     spark: DriverRun, job: SparkJob, preparation: Preparation, table: str, admitted: Admitted
 ) -> tuple[int, Reading]:
@@ -148,6 +139,6 @@ def run_clean(
     with spark.prepared(job, preparation.options) as submission:
         driver = spark.driver(submission)
         admitted.extend(driver)
-        driver.run(clean_key(identity, outlives=spark.is_remote), [log.take], guards=[admitted])
+        driver.run(identity, [log.take], guards=[admitted])
     spark.forget(identity)
     return log.outcome_of(driver.exit_code or 0, is_read=driver.log_read)

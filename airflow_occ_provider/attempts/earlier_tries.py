@@ -9,7 +9,6 @@ from typing import Any
 
 from airflow_occ_provider.attempts.attempt_recorder import log_retired_heartbeats
 from airflow_occ_provider.attempts.audit import run_again
-from airflow_occ_provider.attempts.clean_run import clean_key
 from airflow_occ_provider.attempts.commit import Commit, earlier_commit, unrecorded_commit
 from airflow_occ_provider.attempts.driver import end_earlier
 from airflow_occ_provider.attempts.identity import Signature
@@ -276,9 +275,7 @@ def end_earlier_drivers(
 
 
 def _living(submitter: Submitter, attempt: AttemptRecord) -> Handle | None:
-    of_clean = clean_key(attempt.identity, outlives=submitter.outlives_task)
-    keys = dict.fromkeys((attempt.identity, of_clean))
-    handle = next(filter(None, map(submitter.find, keys)), None)
+    handle = submitter.find(attempt.identity)
     if handle is None and attempt.driver:
         is_running = isinstance(submitter.poll(attempt.driver), Running)
         handle = attempt.driver if is_running else None
