@@ -247,3 +247,17 @@ def test_the_first_line_of_every_public_docstring_has_at_most_80_characters():
     first = [found for name, tree in trees for found in public_docstrings(tree, name)]
     assert len(first) > 1000
     assert {name: line for name, line in first if len(line) > 80} == {}
+
+
+def test_no_test_changes_a_module_of_the_whole_process():
+    shared = "time|random|os|asyncio|socket|subprocess|signal|shutil"
+    changes = re.compile(
+        rf"""setattr\((\w+\.)*({shared}), ["']|setattr\(["'][\w.]*\b({shared})\.\w+["']"""
+    )
+    found = [
+        f"{path.name}: {line.strip()}"
+        for path in sorted((ROOT.parent / "tests").rglob("*.py"))
+        for line in path.read_text().splitlines()
+        if changes.search(line) and path.name != "patched.py"
+    ]
+    assert not found, "tests.patched.only_in changes it for one module alone"

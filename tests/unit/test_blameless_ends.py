@@ -19,6 +19,7 @@ from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.retry import DEFAULT_BUDGETS
 from tests.contract.in_memory_submitter import InMemorySubmitter
 from tests.contract.test_submitters import Store, attempt_of, journal
+from tests.patched import only_in
 from tests.unit.reports import fact
 from tests.unit.test_record import Task
 
@@ -154,7 +155,7 @@ def test_a_fork_that_fails_is_retried(read, monkeypatch):
     def run(*_, **__):
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(site, "subprocess", SimpleNamespace(**{**vars(subprocess), "run": run}))
+    only_in(monkeypatch, site, "subprocess", run=run)
     with pytest.raises(NotSubmittedError, match="Resource temporarily unavailable"):
         read("")
 

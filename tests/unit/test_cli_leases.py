@@ -22,6 +22,7 @@ from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from tests.memory_store import MemoryStore
+from tests.patched import only_in
 from tests.unit import airflow_database
 
 TABLE, OTHER = "s3://lake/trips", "s3://lake/zones"
@@ -171,7 +172,7 @@ def test_a_living_holder_is_released_by_force_only(line, nodes, run, monkeypatch
         told.append(lost.value.message)
         assert line.requests(TABLE)
 
-    monkeypatch.setattr(leases.time, "sleep", renews)
+    only_in(monkeypatch, leases, "time", sleep=renews)
     assert "waiting 30 s" in run("release", TABLE, "--id", "a", "--yes", "--force")
     assert not line.requests(TABLE)
     by = f"{getpass.getuser()}@{socket.gethostname()}"
@@ -183,7 +184,7 @@ def test_a_request_that_its_owner_queues_anew_meanwhile_is_released(line, nodes,
     request = Request("a", Owner(("dag", "run", "task")), (exclusive(TABLE),), 60_000)
     line.request(request)
     rival = ask(line, "b", exclusive(TABLE))
-    monkeypatch.setattr(leases.time, "sleep", lambda _: line.request(request))
+    only_in(monkeypatch, leases, "time", sleep=lambda _: line.request(request))
     assert "released a of dag / run / task" in run("release", TABLE, "--id", "a", "--yes", "--force")
     assert [queued.request.id for queued in line.requests(TABLE)] == ["b", "a"]
     assert line.status(rival).held

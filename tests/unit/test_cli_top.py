@@ -23,6 +23,7 @@ from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.storage.folder import TableFolder
 from tests.golden.table_archive import unpack
 from tests.memory_store import MemoryStore
+from tests.patched import only_in
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
 LONG = "10000000"
@@ -98,7 +99,7 @@ def interrupt_at(monkeypatch, ends):
         if ends():
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(top.time, "sleep", slept)
+    only_in(monkeypatch, top, "time", sleep=slept)
 
 
 def test_in_a_terminal_it_goes_on_and_says_why_there_is_no_newer_state(monkeypatch, screens):

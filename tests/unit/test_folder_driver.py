@@ -32,6 +32,7 @@ from airflow_occ_provider.submitters import folder_driver
 from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
 from airflow_occ_provider.submitters.patience import Patience
 from airflow_occ_provider.submitters.place import Place
+from tests.patched import only_in
 from tests.unit.folder_drivers import FolderDriverOfTest
 
 PAYLOAD = b'{"job": 1}'
@@ -273,7 +274,7 @@ def test_facts_are_returned_once_and_the_end_last(folder):
 def test_an_uncertain_end_is_one_once_a_request_cannot_be_under_way(folder, monkeypatch):
     driver, submitter, handle = granted(folder)
     now = [time.monotonic()]
-    monkeypatch.setattr(folder_driver.time, "monotonic", lambda: now[0])
+    only_in(monkeypatch, folder_driver, "time", monotonic=lambda: now[0])
     driver.report({"fact": "end", "exit_code": 0, "is_certain": False})
     assert submitter.poll(handle) == Running()
     now[0] += attempt_half.REQUEST_S + 1
@@ -344,7 +345,7 @@ def test_a_driver_that_left_has_done_nothing(folder):
 def test_a_silent_driver_is_over_after_its_life_and_two_requests(folder, monkeypatch):
     driver, submitter, handle = granted(folder)
     now = [time.monotonic()]
-    monkeypatch.setattr(folder_driver.time, "monotonic", lambda: now[0])
+    only_in(monkeypatch, folder_driver, "time", monotonic=lambda: now[0])
     driver.report({"fact": "tick", "number": 1})
     assert submitter.poll(handle) == Running()
     now[0] += attempt_half.LIFE_S + 2 * attempt_half.REQUEST_S - 1
@@ -357,7 +358,7 @@ def test_a_revoked_and_silent_driver_is_unseen_until_its_end_is_proven(folder, m
     monkeypatch.setattr(folder_driver, "_END_S", 0)
     _, submitter, handle = granted(folder)
     now = [time.monotonic()]
-    monkeypatch.setattr(folder_driver.time, "monotonic", lambda: now[0])
+    only_in(monkeypatch, folder_driver, "time", monotonic=lambda: now[0])
     submitter.end(handle)
     assert submitter.poll(handle) == Running(), "it may drain a commit"
     now[0] += 61
@@ -757,7 +758,7 @@ def test_a_leased_driver_that_was_revoked_is_not_answered(folder, leased):
 def test_a_leased_driver_is_over_after_the_silence_of_its_lease(folder, leased, monkeypatch):
     driver, submitter, handle = leased
     now = [0.0]
-    monkeypatch.setattr(folder_driver.time, "monotonic", lambda: now[0])
+    only_in(monkeypatch, folder_driver, "time", monotonic=lambda: now[0])
     driver.report(tick(1))
     assert isinstance(submitter.poll(handle), Running)
     now[0] = attempt_half.silence_s(TTL_S, attempt_half.REQUEST_S)

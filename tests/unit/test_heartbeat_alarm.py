@@ -19,7 +19,9 @@ from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.attempts.settle import settle
 from airflow_occ_provider.errors import FailedAfterCommitError, HeartbeatExpiredError, RolledBackError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.storage import listing
 from airflow_occ_provider.storage.table import HudiTable
+from tests.patched import only_in
 from tests.unit.test_fence import roll_back
 from tests.unit.test_table import T0, T1, add
 
@@ -240,7 +242,7 @@ def test_an_unreachable_storage_is_logged_once_and_proves_nothing(folder, log, t
     log.feed(TIMER)
     log.feed(FRAME)
     table, stalled = HudiTable(str(folder.parent), timeout_s=0.1), threading.Event()
-    monkeypatch.setattr(os, "listdir", lambda path: stalled.wait(PATIENCE_S) or [])
+    only_in(monkeypatch, listing, "os", listdir=lambda path: stalled.wait(PATIENCE_S) or [])
     alarm = watching(table, log, QUICK)
     for _ in range(3):
         alarm.check()

@@ -15,6 +15,7 @@ from airflow_occ_provider.storage.watch import WriterWatch
 from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import heartbeat as trigger_module
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
+from tests.patched import only_in
 from tests.unit.beating import BeatingTable, instant
 
 INTERVAL_MS, MISSES, POLL_S = 200, 3, 0.05
@@ -159,7 +160,7 @@ def test_one_look_a_period_serves_every_trigger_and_the_last_ends_it(table, look
 
 
 def test_a_trigger_that_starts_later_gets_its_event_without_another_listing(table, looks, monkeypatch):
-    monkeypatch.setattr(module.random, "uniform", lambda _, most: most)  # the next listing is far away
+    only_in(monkeypatch, module, "random", uniform=lambda _, most: most)  # the next listing is far away
     table.begin(1, 1_700_000_000_000)
     given = {"until": ["dead"], "match": "any"}
 

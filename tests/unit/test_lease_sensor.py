@@ -12,6 +12,7 @@ from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.sensors import lease as module
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 from tests.memory_store import MemoryStore
+from tests.patched import only_in
 from tests.unit.test_record import Store
 
 TTL_MS = 3000
@@ -85,7 +86,7 @@ def test_the_dead_are_not_waited_for(hook):
 @pytest.fixture
 def poke(hook, monkeypatch):
     """Pokes as a rescheduled sensor does: each time in a process of its own, after some seconds."""
-    monkeypatch.setattr(queue_module.time, "time", lambda: hook.now_s)
+    only_in(monkeypatch, queue_module, "time", time=lambda: hook.now_s)
     context = {"task_state_store": Store()}
 
     def poke(after_s):

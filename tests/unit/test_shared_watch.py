@@ -10,6 +10,7 @@ from airflow_occ_provider.hooks.shared_watch import WatchTarget, shared_watch
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.watch import WriterWatch
+from tests.patched import only_in
 from tests.unit.beating import BeatingTable
 
 RULE = HeartbeatRule(interval_ms=1000, tolerable_misses=2)
@@ -35,7 +36,7 @@ def looked_s(monkeypatch):
 
 @pytest.fixture
 def late_first_look(monkeypatch):
-    monkeypatch.setattr(module.random, "uniform", lambda least, most: most)
+    only_in(monkeypatch, module, "random", uniform=lambda least, most: most)
 
 
 async def follow(table, poll_s, until):

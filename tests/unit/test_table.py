@@ -114,14 +114,25 @@ def test_what_left_the_timeline_is_not_kept_in_memory(folder, table):
     assert later.reader.commit(first) is None
 
 
+def threads_of_this_thread(monkeypatch):
+    """Return the names of the threads that this one starts from now on."""
+    names, start, this = [], threading.Thread.start, threading.current_thread()
+
+    def counted(thread):
+        if threading.current_thread() is this:
+            names.append(thread.name)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", counted)
+    return names
+
+
 def test_the_times_of_layout_1_are_one_request(folder, table, monkeypatch):
     layout_1 = table_properties(version=6, layout=1)
     (folder / "hoodie.properties").write_text(layout_1)
     for number in range(50):
         (folder / f"202611210925{number:02}000.commit").write_text("{}")
-    started = []
-    original = threading.Thread.start
-    monkeypatch.setattr(threading.Thread, "start", lambda t: (started.append(t.name), original(t))[1])
+    started = threads_of_this_thread(monkeypatch)
     timeline = table.snapshot().timeline
     assert all(instant.completion_time for instant in timeline)
     assert len(timeline.instants) == 50
@@ -139,9 +150,7 @@ def test_a_refresh_without_news_is_a_listing_and_in_layout_1_the_time_of_the_pro
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text("{}")
     last = table.snapshot(table.snapshot())
-    started = []
-    original = threading.Thread.start
-    monkeypatch.setattr(threading.Thread, "start", lambda t: (started.append(t.name), original(t))[1])
+    started = threads_of_this_thread(monkeypatch)
     assert table.snapshot(last).timeline is last.timeline
     assert len(last.timeline.instants) == 1
     assert len(started) == requests

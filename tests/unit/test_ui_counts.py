@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from airflow_occ_provider.ui.known_tables import TableSource
 from airflow_occ_provider.ui.paced_pool import PacedPool
 from airflow_occ_provider.ui.table_reads import TableReads
 from tests.golden.table_archive import unpack
+from tests.patched import only_in
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables"
 ARCHIVES = sorted(TABLES.glob("*/*.zip"))
@@ -123,10 +123,14 @@ def test_a_recent_state_is_returned_before_the_read_ends(source, monkeypatch):
 
 def test_calls_start_one_after_the_other(monkeypatch):
     now_s, slept_s, threads = 100.0, [], []
-    monkeypatch.setattr(paced_pool.time, "monotonic", lambda: now_s)
-    monkeypatch.setattr(paced_pool.time, "sleep", slept_s.append)
+
+    def call():
+        threads.append(1)
+        return paced_pool.time.monotonic()
+
+    only_in(monkeypatch, paced_pool, "time", monotonic=lambda: now_s, sleep=slept_s.append)
     with PacedPool(3, 0.5, "paced") as pool:
-        for done in [pool.submit(lambda: threads.append(1) or time.monotonic()) for _ in range(4)]:
+        for done in [pool.submit(call) for _ in range(4)]:
             assert done.result() == now_s
         now_s += 60.0
         pool.submit(threads.append, 1).result()
