@@ -5,7 +5,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 # uv's cache is shared by both environments; it trusts the authorities that this machine trusts.
-UV := UV_SYSTEM_CERTS=1 $(BIN)/uv pip
+# Bytecode: without it each of the many processes of a test compiles all of Airflow again.
+UV := UV_SYSTEM_CERTS=1 UV_COMPILE_BYTECODE=1 $(BIN)/uv pip
+unexport PYTHONDONTWRITEBYTECODE
 SPARK6 := .venv-spark6
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
