@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import queue
 import select
 import subprocess
 import sys
 import termios
 import threading
 import time
-from codecs import getincrementaldecoder
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from io import IncrementalNewlineDecoder
 from typing import Any
 
 import psutil
@@ -32,6 +29,7 @@ from airflow_occ_provider.submitters import gate
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.folder_driver import Offer
+from airflow_occ_provider.submitters.output import LONGEST_LINE, Output
 from airflow_occ_provider.submitters.private_folder import PrivateFolder
 from airflow_occ_provider.submitters.processes import (
     end_session,
@@ -44,9 +42,7 @@ _ORPHAN_GRACE_S = 10.0
 _LOOK_S = 0.5
 _GATE_S = 0.1  # between two looks for a driver that waits
 _LOOKS = 3
-_LINES_AHEAD = 10_000
-_LONGEST_LINE = 1 << 20  # characters; a longer one is read in parts
-_PART = 1 << 16  # bytes
+_PIPE = 1 << 20  # bytes; fewer reads, each of which waits for its turn beside the task's threads
 _SPARK_MAIN = "org.apache.spark.deploy.SparkSubmit"
 
 
@@ -74,9 +70,7 @@ class SparkSubmit:
     _is_gone: bool = field(default=False, init=False)
     _is_abandoned: threading.Event = field(default_factory=threading.Event, init=False)
     _unread: int | None = field(default=None, init=False)
-    _lines: queue.Queue[str | None] = field(
-        default_factory=lambda: queue.Queue(_LINES_AHEAD), init=False
-    )
+    _output: Output = field(default_factory=Output, init=False)
 
     def __post_init__(self) -> None:
         self._folder = PrivateFolder(self.offer) if self.offer else None
@@ -143,19 +137,9 @@ class SparkSubmit:
         """
         if self.killed.is_set():  # the kill came while the driver was being started
             self.end(handle)
-        lines: list[Entry] = []
-        try:
-            line = self._lines.get(timeout=wait_s if self._is_granted else min(wait_s, _GATE_S))
-            while line is not None:
-                lines.append(line)
-                if len(lines) >= _LINES_AHEAD:  # a job may print without an end: facts come between
-                    return [*self._new_facts(), *lines]
-                line = self._lines.get_nowait()
-        except queue.Empty:
-            return [*self._new_facts(), *lines]
-        entries = [*self._new_facts(), *lines]
-        if entries:
-            self._lines.put(None)
+        lines = self._output.take(wait_s if self._is_granted else min(wait_s, _GATE_S))
+        entries = [*self._new_facts(), *(lines or ())]
+        if lines is not None or entries:
             return entries
         if self._folder:
             self._folder.close()
@@ -166,7 +150,11 @@ class SparkSubmit:
         return self._folder is None or self._folder.is_granted
 
     def _new_facts(self) -> list[Fact]:
-        return self._folder.new(self._extensions) if self._folder else []
+        facts = self._folder.new(self._extensions) if self._folder else []
+        # A driver whose loggers do not report is known by its lines.
+        if any(fact["fact"] == "protected" and fact.get("followed") is True for fact in facts):
+            self._output.allow_skipping()
+        return facts
 
     def end(self, handle: Handle) -> None:
         """End the driver and all that it started, also in other sessions."""
@@ -179,35 +167,32 @@ class SparkSubmit:
 
     def _read(self) -> None:
         """Read the log until it is closed, or nothing that writes to it is awaited any more."""
-        process, waiting, text = self._process, select.poll(), ""
-        decoder = IncrementalNewlineDecoder(getincrementaldecoder("utf-8")("replace"), translate=True)
+        process, waiting, text = self._process, select.poll(), b""
+        with contextlib.suppress(OSError):  # of a user who has many pipes
+            fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, _PIPE)
         waiting.register(process.stdout, select.POLLIN)
         while data := self._next_part(process.stdout.fileno(), waiting):
-            *lines, text = (text + decoder.decode(data)).split("\n")
-            for line in lines:
-                self._put(f"{line}\n")
-            if len(text) >= _LONGEST_LINE:
-                self._put(text)
-                text = ""
-        self._put(text)
+            text += data
+            end = max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1)) + 1
+            if len(text) - end >= LONGEST_LINE:
+                end = len(text)
+            self._output.add(text[:end])
+            text = text[end:]
+        self._output.add(text)
         process.stdout.close()
         process.wait()
-        self._lines.put(None)
+        self._output.close()
 
     def _next_part(self, log: int, waiting: select.poll) -> bytes:
         """Return what comes next in the log; nothing at its end, or if it is not awaited."""
         while not self._is_abandoned.is_set():
             if waiting.poll(_LOOK_S * 1000):
-                return os.read(log, _PART)
+                return os.read(log, _PIPE)
         if self._unread is None:  # the driver's last lines
             self._unread = int.from_bytes(fcntl.ioctl(log, termios.FIONREAD, bytes(4)), sys.byteorder)
-        data = os.read(log, min(self._unread, _PART)) if self._unread else b""
+        data = os.read(log, min(self._unread, _PIPE)) if self._unread else b""
         self._unread -= len(data)
         return data
-
-    def _put(self, text: str) -> None:
-        for start in range(0, len(text), _LONGEST_LINE):
-            self._lines.put(text[start : start + _LONGEST_LINE])
 
     def _end_orphans(self, key: str) -> None:
         """End the processes that outlive the driver, and stop waiting for what they write.
@@ -223,7 +208,7 @@ class SparkSubmit:
             quiet = 0 if survivors else quiet + 1
             if survivors and time.monotonic() > deadline and not any(map(_is_driver, survivors)):
                 pids = ", ".join(str(survivor.pid) for survivor in survivors)
-                self._lines.put(f"Ending processes that the driver has left behind: {pids}.\n")
+                self._output.add(f"Ending processes that the driver has left behind: {pids}.\n".encode())
                 end_session(process, key)
                 break
             time.sleep(_LOOK_S if survivors else _LOOK_S / 10)

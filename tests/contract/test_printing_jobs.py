@@ -1,81 +1,88 @@
-"""A job that prints as fast as it can delays neither its facts nor its end."""
+"""A job that prints as fast as it can is not held back, and delays neither its facts nor its end."""
 
 from __future__ import annotations
 
 import json
 import os
-import queue
 
 import pytest
 
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
-from airflow_occ_provider.driver.contract import HUDI_FACTS
-from airflow_occ_provider.submitters import spark_submit
+from airflow_occ_provider.driver.contract import FACTS, HUDI_FACTS
+from airflow_occ_provider.submitters.output import AHEAD, BATCH
 from airflow_occ_provider.submitters.spark_submit import SparkSubmit
+from tests.observed import until
 from tests.unit.test_private_folder import offer_in
 
 KEY = f"key-of-a-printing-job-{os.getpid()}"
-LINE, LINES_AHEAD = 100, 20
+LINE = 100
 BATCHES = 50
-IN_PIPE = 1 << 16  # bytes
+LINES = 20 * AHEAD // LINE
+ENDLESS = f"yes {'x' * (LINE - 1)} 2>/dev/null"  # it complains once nothing reads it
 
 
 @pytest.fixture
-def printing(tmp_path, monkeypatch):
-    """A driver whose job prints without an end, as its submitter and handle."""
-    monkeypatch.setattr(spark_submit, "_LINES_AHEAD", LINES_AHEAD)
-    submitter = SparkSubmit(
-        ["sh", "-c", f"exec yes {'x' * (LINE - 1)}"],
-        {**os.environ, IDENTITY_VARIABLE: KEY},
-        offer_in(tmp_path),
-    )
-    handle = submitter.submit(KEY, lambda _: None)
-    yield submitter, handle, tmp_path
-    submitter.end(handle)
+def printing(tmp_path):
+    """Start a driver whose job is a script; return its submitter and handle."""
+    started = []
+
+    def printing(script):
+        submitter = SparkSubmit(
+            ["sh", "-c", script], {**os.environ, IDENTITY_VARIABLE: KEY}, offer_in(tmp_path)
+        )
+        started.append((submitter, submitter.submit(KEY, lambda _: None)))
+        return started[-1]
+
+    yield printing
+    for submitter, handle in started:
+        submitter.end(handle)
 
 
-def report(folder, number):
-    with (folder / HUDI_FACTS).open("a") as facts:
-        facts.write(json.dumps({"fact": "hudi", "message": str(number)}) + "\n")
+def report(folder, name=HUDI_FACTS, **fact):
+    with (folder / name).open("a") as facts:
+        facts.write(json.dumps(fact) + "\n")
 
 
-def test_a_fact_is_in_the_next_batch_and_a_batch_has_an_end(printing):
-    submitter, handle, folder = printing
+def report_followed(folder):
+    report(folder, FACTS, fact="protected", followed=True)
+
+
+def test_a_fact_is_in_the_next_batch_and_a_batch_has_an_end(printing, tmp_path):
+    submitter, handle = printing(f"exec {ENDLESS}")
     for number in range(BATCHES):
-        report(folder, number)
+        report(tmp_path, fact="hudi", message=str(number))
         first, *lines = submitter.read(handle, 10)
         assert first == {"fact": "hudi", "message": str(number)}
-        assert len(lines) <= LINES_AHEAD
+        assert sum(map(len, lines)) <= 2 * BATCH + LINE
 
 
-class Unceasing(queue.Queue):
-    """Lines that come faster than they are taken."""
-
-    taken = 0
-
-    def get(self, *_, **__):
-        self.taken += 1
-        assert self.taken <= 10 * LINES_AHEAD, "the batch has no end"
-        return "x\n"
-
-    get_nowait = get
+def lines_of(submitter, handle):
+    while (entries := submitter.read(handle, 1)) is not None:
+        yield from (entry for entry in entries if isinstance(entry, str))
 
 
-def test_a_batch_has_an_end_though_lines_come_faster_than_they_are_taken(printing):
-    submitter, handle, folder = printing
-    report(folder, 1)
-    lines_of_job, submitter._lines = submitter._lines, Unceasing()
-    first, *lines = submitter.read(handle, 10)
-    submitter._lines = lines_of_job
-    assert (first["message"], len(lines)) == ("1", LINES_AHEAD)
+def test_a_job_is_not_held_back_and_its_last_lines_are_read(printing, tmp_path):
+    report_followed(tmp_path)
+    submitter, handle = printing(f"{ENDLESS} | head -n {LINES}; echo last; touch {tmp_path}/done")
+    lines = lines_of(submitter, handle)
+    read = [next(lines)]
+    until((tmp_path / "done").exists, "the end of a job whose output is not read")
+    read += lines
+    assert read[-1] == "last\n"
+    assert sum(map(len, read)) <= AHEAD + 2 * BATCH
+    left_out = [int(line.split()[0]) for line in read if "left out" in line]
+    assert len(read) - len(left_out) + sum(left_out) == LINES + 1
 
 
-def test_after_its_end_no_more_is_read_than_was_on_its_way(printing):
-    submitter, handle, _ = printing
+def test_no_line_is_left_out_of_a_job_that_is_known_by_them(printing):
+    submitter, handle = printing(f"{ENDLESS} | head -n {LINES}")
+    assert len(list(lines_of(submitter, handle))) == LINES
+
+
+def test_after_its_end_no_more_is_read_than_was_on_its_way(printing, tmp_path):
+    report_followed(tmp_path)
+    submitter, handle = printing(f"exec {ENDLESS}")
     while not submitter.read(handle, 1):
         """Wait for the job's first line."""
     submitter.end(handle)
-    remaining = 0
-    while (lines := submitter.read(handle, 1)) is not None:
-        remaining += len(lines)
-    assert remaining <= LINES_AHEAD + 3 * IN_PIPE / LINE
+    assert sum(map(len, lines_of(submitter, handle))) <= AHEAD + 2 * BATCH
