@@ -13,7 +13,7 @@ export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
 .PHONY: help install demo docs test test-rest test-all test-nightly nightly unit lint types format golden-logs golden-messages \
 	golden-tables corpus differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls stopped faulty-s3 pages pictures test-spark6 test-k8s golden-kubernetes \
-	bench-timeline bench-import bench-leases bench-triggers bench-commits bench-remote bench-overhead bench-pages bench-conflict \
+	bench-timeline bench-import bench-leases bench-triggers bench-commits bench-remote bench-driver-requests bench-overhead bench-pages bench-conflict \
 	stack stack-config stack-down clean
 
 help:  ## Show the targets
@@ -228,6 +228,9 @@ bench-commits: $(INSTALLED)  ## What watching the commits of 1,000 tables costs 
 
 bench-remote: $(INSTALLED)  ## What following 200 drivers elsewhere costs a triggerer (CHECK=1 as above; DRIVERS=200)
 	$(BIN)/python -m tests.bench.remote --drivers $(or $(DRIVERS),200)
+
+bench-driver-requests: $(INSTALLED)  ## What real drivers in a bucket cost in requests (CHECK=1 as above)
+	$(BIN)/python -m tests.bench.driver_requests
 
 bench-pages: $(INSTALLED)  ## What the pages cost Airflow's API server and a bucket (CHECK=1 as above; SMOKE=1: a short run)
 	$(BIN)/python -m tests.bench.pages

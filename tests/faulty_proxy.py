@@ -45,6 +45,7 @@ class Request:
     method: str
     path: str
     query: str
+    agent: str = ""
 
     @property
     def is_listing(self) -> bool:
@@ -172,7 +173,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         path, _, query = self.path.partition("?")
-        fault, delay_s = self.server.proxy.draw(Request(self.command, path, query))
+        request = Request(self.command, path, query, self.headers.get("User-Agent", ""))
+        fault, delay_s = self.server.proxy.draw(request)
         if fault is Fault.CUT_BEFORE:
             self._cut()
             return

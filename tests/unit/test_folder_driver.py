@@ -36,6 +36,7 @@ from tests.patched import only_in
 from tests.unit.folder_drivers import FolderDriverOfTest
 
 PAYLOAD = b'{"job": 1}'
+PERIODS = folder_driver._PERIODS
 
 
 class Service(Place):
@@ -559,6 +560,18 @@ def test_the_folders_of_a_table_are_beside_it(table, folder):
 def test_a_table_without_a_parent_has_no_place_for_folders(table):
     with pytest.raises(ConfigurationError, match="at the root of its storage"):
         run_folder(table, "k")
+
+
+def test_a_driver_is_looked_at_six_times_a_minute_after_the_first(folder, monkeypatch):
+    monkeypatch.setattr(folder_driver, "_PERIODS", PERIODS)
+    _, submitter, handle = granted(folder)
+    followed, began_s = submitter._followed(handle), time.monotonic()
+    periods_s = {}
+    for minute in (0, 1, 9, 10, 600):
+        now_s = began_s + 60 * minute + 1
+        only_in(monkeypatch, folder_driver, "time", monotonic=lambda now_s=now_s: now_s)
+        periods_s[minute] = followed.period_s
+    assert periods_s == {0: 1, 1: 10, 9: 10, 10: 10, 600: 10}
 
 
 @pytest.mark.parametrize("period_s", [0.0, 3600.0])
