@@ -13,7 +13,7 @@ export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
 .PHONY: help install demo docs test test-rest test-all test-nightly nightly unit lint types format golden-logs golden-messages \
 	golden-tables corpus differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls stopped faulty-s3 pages pictures test-spark6 test-k8s golden-kubernetes \
-	bench-timeline bench-import bench-leases bench-triggers bench-commits bench-remote bench-driver-requests bench-overhead bench-pages bench-conflict \
+	bench-timeline bench-import bench-leases bench-triggers bench-commits bench-remote bench-driver-requests bench-printing bench-overhead bench-pages bench-conflict \
 	stack stack-config stack-down clean
 
 help:  ## Show the targets
@@ -231,6 +231,9 @@ bench-remote: $(INSTALLED)  ## What following 200 drivers elsewhere costs a trig
 
 bench-driver-requests: $(INSTALLED)  ## What real drivers in a bucket cost in requests (CHECK=1 as above)
 	$(BIN)/python -m tests.bench.driver_requests
+
+bench-printing: $(INSTALLED)  ## What a job that prints 50 MB/s delays (CHECK=1 as above)
+	$(BIN)/python -m tests.bench.printing
 
 bench-pages: $(INSTALLED)  ## What the pages cost Airflow's API server and a bucket (CHECK=1 as above; SMOKE=1: a short run)
 	$(BIN)/python -m tests.bench.pages
