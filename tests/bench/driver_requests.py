@@ -1,9 +1,10 @@
 """What real drivers in a bucket cost in requests: ``python -m tests.bench.driver_requests``.
 
-Two drivers of Spark, which BashOperators have started, run a job that reports nothing, and one that
-reports all the time. Each is followed by the process of its task. All requests for their attempts'
-folders go through a proxy, which counts them by method and by client, in some minutes after the first.
-Those for the tables, at which the guards look, are counted apart. ``CHECK=1`` makes it a test.
+Drivers of Spark, which BashOperators have started, run a job that reports nothing, alone and under a
+lease on which its commits would depend, and one that reports all the time. Each is followed by the
+process of its task. All requests for their attempts' folders go through a proxy, which counts them by
+method and by client, in some minutes after the first. Those for the tables, at which the guards look,
+are counted apart. ``CHECK=1`` makes it a test.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from tests.via_runs import Run
 
 JOB = Path(__file__).parents[1] / "jobs" / "printing_job.py"
 STORE_CONN_ID = "store"
-SILENT, REPORTING = "silent", "reporting"
-EVERY_S = {SILENT: 1e6, REPORTING: 1.0}
+SILENT, REPORTING, LEASED = "silent", "reporting", "leased"
+EVERY_S = {SILENT: 1e6, REPORTING: 1.0, LEASED: 1e6}
 FIRST_S, MINUTE_S, STARTS_S = 65.0, 60.0, 60.0
 MOST = 20
 SUBMIT = f"spark-submit --master 'local[1]' --driver-memory 1g {RUNNER} {ARGUMENTS}"
@@ -66,6 +67,7 @@ def started(name: str, folder: Path, seconds: float) -> Run:
             table=f"s3a://{BUCKET}/{name}",
             lock_conn_id="lock",
             storage_conn_id=STORE_CONN_ID,
+            isolation="serializable" if name == LEASED else "snapshot",
             deferrable=False,
             via="airflow.providers.standard.operators.bash.BashOperator",
             via_kwargs={
