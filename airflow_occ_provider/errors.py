@@ -33,7 +33,7 @@
         ├── DriverKilledError     retry yes                      the driver was killed from outside
         ├── TaskEndedError        retry yes                      Airflow ended the task with its driver
         ├── ExecutionTimeoutError retry yes                      the task's execution_timeout is over
-        ├── DriverNotStartedError retry yes, committed no        spark-submit failed before the job ran
+        ├── DriverNotStartedError retry yes, committed no        the driver ended before the job ran
         ├── FailedAfterCommitError retry no, committed yes      the job failed after its one commit
         ├── RolledBackError       retry no,  committed no       another process rolled the writer back
         ├── DataLossError         retry no,  committed yes      files of the commit were deleted
@@ -304,7 +304,7 @@ class ExecutionTimeoutError(AttemptError):
 
 
 class DriverNotStartedError(AttemptError):
-    """``spark-submit`` failed before the job ran, so the job has no part in it."""
+    """The driver ended before the job ran, so the job has no part in it."""
 
     retry = True
 

@@ -46,8 +46,8 @@ from airflow_occ_provider.attempts.submission import (
 )
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.hooks.drivers import LocalDrivers
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
+from airflow_occ_provider.hooks.local import LocalDrivers
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.place_drivers import offer_of
 from airflow_occ_provider.hudi.writer import early_detection
@@ -56,8 +56,10 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_lock_options
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.submitters.processes import end_session
-from airflow_occ_provider.submitters.spark_submit import SparkSubmit
+from airflow_occ_provider.submitters.driver_process import DriverProcess
+from airflow_occ_provider.submitters.local_place import LocalPlace
+from airflow_occ_provider.submitters.processes import end_survivors
+from tests.local_drivers import local_driver
 
 JOB = Path(__file__).parent / "jobs" / "gated_write.py"
 LOCK_BASE_PATH = "/hudi/locks"
@@ -184,7 +186,7 @@ class Writer(WriterThread):
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Kill the JVM, then its remaining children, which hold the log open."""
         os.kill(self.process.pid, number)
-        end_session(self.process)
+        end_survivors(self.identity, self.process)
 
     def _show(self, entry: Entry) -> None:
         """Add a fact that came apart to the log, as a driver elsewhere prints it."""
@@ -202,7 +204,7 @@ class Writer(WriterThread):
             command += ["--conf", f"{key}={value}"]
         command += [submission.application, *submission.arguments]
         offer = offer_of(submission, AttemptFolder(submission.folder))
-        return SparkSubmit(command, environment, offer)
+        return local_driver(command, environment, offer)
 
     def _run(self) -> Settlement:
         table = HudiTable(str(self.table), self.file_system, timeout_s=self.timeout_s)
@@ -236,10 +238,12 @@ class Writer(WriterThread):
             submitter = self._submitter(submission, {**environment, **submission.environment})
 
             def started(handle: Handle) -> None:
-                self.handle, self.process = handle, getattr(submitter, "_process", None)
+                self.handle = handle
+                if submitter.name == LocalPlace.name:
+                    self.process = DriverProcess.of_facts(handle.facts)
 
             driver = Driver(submitter, self.lines.append)
-            driver.run(self.identity, [log.take, self._show], started, [guards])
+            driver.run([log.take, self._show], started, [guards])
             self.exit_code, self.stop = driver.exit_code, driver.stop
         return settle(
             table,

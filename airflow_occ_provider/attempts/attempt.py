@@ -70,7 +70,7 @@ class Attempt:
         driver = self.driver
         try:
             if driver.handle is None:
-                driver.start(self.signature.identity, self.recorder.started)
+                driver.start(self.recorder.started)
             if wait and driver.handle and not driver.stop and driver.lives:
                 raise WaitNeeded(wait(driver.handle))
             driver.follow((self.recorder.feed, *listeners), guards)

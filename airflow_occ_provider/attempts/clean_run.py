@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from airflow_occ_provider.attempts.admitted import Admitted
@@ -23,7 +22,6 @@ from airflow_occ_provider.attempts.outcome import Outcome, Reading
 from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submission import SparkJob, remove_leftovers
-from airflow_occ_provider.attempts.submitter import Submitter
 from airflow_occ_provider.errors import FenceError
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
@@ -85,11 +83,16 @@ class CleanRun:
         self._log(cleaning)
         return cleaning
 
-    def end_earlier_drivers(self, run: Journal, submitter: Submitter) -> None:
-        """End the drivers of earlier tries of the task run."""
+    def end_earlier_drivers(self, run: Journal, spark: DriverRun, lease_ttl_s: float) -> None:
+        """End the drivers of earlier tries of the task run, which are not recorded.
+
+        :param lease_ttl_s: of the lease on which their work may depend.
+        :raises FenceError: if one does not end.
+        """
         for identity in run.record.identities:
-            if end_earlier(submitter, partial(submitter.find, identity), "an earlier try's clean"):
-                self.log.info("The clean of an earlier try was still running, and was ended.")
+            for handles in spark.revoke_unrecorded(identity, lease_ttl_s).values():
+                for handle in handles:
+                    end_earlier(spark.submitter(handle), handle, "an earlier try's clean")
             remove_leftovers(identity)
 
     def _refuse(self, exit_code: int, reading: Reading, *, is_last: bool) -> None:
@@ -139,6 +142,6 @@ def run_clean(
     with spark.prepared(job, preparation.options) as submission:
         driver = spark.driver(submission)
         admitted.extend(driver)
-        driver.run(identity, [log.take], guards=[admitted])
+        driver.run([log.take], guards=[admitted])
     spark.forget(identity)
     return log.outcome_of(driver.exit_code or 0, is_read=driver.log_read)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -11,9 +10,8 @@ from typing import Any, Protocol
 from airflow_occ_provider.attempts.log.facts import Entry
 from airflow_occ_provider.attempts.outcome import Finding, Stop
 from airflow_occ_provider.attempts.site import Site
-from airflow_occ_provider.attempts.start_limit import NO_LIMIT, StartLimit, late_start
 from airflow_occ_provider.attempts.submission import SparkJob, Submission
-from airflow_occ_provider.attempts.submitter import Ended, Handle, Submitter, Unseen
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
 from airflow_occ_provider.attempts.waits import DriverEvent
 from airflow_occ_provider.errors import (
     ConfigurationError,
@@ -50,7 +48,6 @@ class Driver:
     :param found: another process's finding that Hudi would refuse its write, if there was one.
     :param stop_for: returns the reason to end it for an exception that interrupts its task, if there is
         one that says more than the driver's end.
-    :param start_limit: the longest wait for the begin of its job, if it runs on the worker.
     :param show: shows its recorded handle to people.
     :param log_read: whether its facts were read to their end, so that what they lack did not happen.
     :param was_refused: whether its submission failed for certain, so that there is no driver.
@@ -65,16 +62,12 @@ class Driver:
     planned: Mapping[str, Sequence[str]] = field(default_factory=dict)
     found: Finding | None = None
     stop_for: Callable[[BaseException], Stop | None] = lambda _: None
-    start_limit: StartLimit = NO_LIMIT
     show: Callable[[Handle], object] = lambda _: None
     log_read: bool = field(default=False, init=False)
     was_refused: bool = field(default=False, init=False)
-    _made_s: float = field(default_factory=time.monotonic, init=False)
-    _has_begun: bool = field(default=False, init=False)
 
     def run(
         self,
-        key: str,
         listeners: Sequence[Listener],
         on_start: Callable[[Handle], None] = lambda _: None,
         guards: Sequence[Guard] = (),
@@ -86,13 +79,13 @@ class Driver:
         :raises FenceError: if one of its processes does not end.
         """
         try:
-            self.start(key, on_start)
+            self.start(on_start)
             self.follow(listeners, guards)
         except BaseException:
             self.end()
             raise
 
-    def start(self, key: str, on_start: Callable[[Handle], None]) -> None:
+    def start(self, on_start: Callable[[Handle], None]) -> None:
         """Start the driver.
 
         :param on_start: records its handle; if it raises, the driver never starts.
@@ -104,9 +97,11 @@ class Driver:
             self.show(handle)
 
         try:
-            self.submitter.submit(key, started)
-        except (NotSubmittedError, ConfigurationError):
-            self.was_refused = self.handle is None
+            self.submitter.submit(started, self.echo)
+        except BaseException as error:
+            self.end_echo()
+            is_refusal = isinstance(error, NotSubmittedError | ConfigurationError)
+            self.was_refused = is_refusal and self.handle is None
             raise
 
     def follow(self, listeners: Sequence[Listener], guards: Sequence[Guard] = ()) -> None:
@@ -141,29 +136,14 @@ class Driver:
             for entry in lines:
                 self._hand(entry, listeners)
             self.stop = self.stop or next(filter(None, (guard.stop for guard in guards)), None)
-            self.stop = self.stop or self._late_start()
             if self.stop:
                 self.submitter.end(handle)  # again, until it has ended
 
     def _hand(self, entry: Entry, listeners: Sequence[Listener]) -> None:
         if isinstance(entry, str):
             self.echo(entry)
-        else:
-            self._has_begun = True
         for listen in listeners:
             listen(entry)
-
-    def _late_start(self) -> Stop | None:
-        """Return the reason to end it if its job is late: its runner has reported nothing.
-
-        A driver elsewhere is recorded only once its runner is there.
-        """
-        if self._has_begun or self.submitter.outlives_task:
-            return None
-        late = late_start(time.monotonic() - self._made_s, self.start_limit.on_worker)
-        if late:
-            self.echo(f"Ending the driver: {late.line}.\n")
-        return late
 
     @property
     def exit_code(self) -> int | None:
@@ -187,19 +167,18 @@ class Driver:
             self.submitter.end(self.handle)
 
 
-def end_earlier(submitter: Submitter, find: Callable[[], Handle | None], what: str) -> bool:
+def end_earlier(submitter: Submitter, handle: Handle, what: str) -> bool:
     """End what is left of an earlier driver; return whether anything was alive.
 
     :raises FenceError: if it does not end.
     """
     for looked in range(_LOOKS + 1):
-        living = find()
-        if living is None:
+        if not isinstance(submitter.poll(handle), Running):
             return looked > 0
         if looked < _LOOKS:
-            submitter.end(living)
+            submitter.end(handle)
     raise FenceError(
-        f"{living} of {what} does not end",
+        f"{handle} of {what} does not end",
         remedy="look what it waits for (a dead mount?), end it, and clear the task",
     )
 
@@ -247,10 +226,15 @@ class DriverRun(Protocol):
         :param event: of the process that has watched it.
         """
 
-    def submitter(self, handle: Handle | None) -> Submitter:
-        """Return what finds, follows and ends the drivers of earlier processes.
+    def submitter(self, handle: Handle) -> Submitter:
+        """Return what follows and ends a driver of an earlier process."""
 
-        :param handle: of such a driver; ``None`` for one that was not recorded.
+    def revoke_unrecorded(self, run: str, lease_ttl_s: float) -> Mapping[str, Sequence[Handle]]:
+        """Revoke all visible drivers of a task run that are not recorded.
+
+        :param run: the beginning of the run's identities.
+        :param lease_ttl_s: of a lease on which their commits may depend.
+        :return: those whose ends are to be proven, by identity.
         """
 
     def end(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
 from typing import Any
 
 from airflow_occ_provider.attempts.attempt_recorder import log_retired_heartbeats
@@ -22,7 +21,7 @@ from airflow_occ_provider.attempts.settle import (
     several_commits,
 )
 from airflow_occ_provider.attempts.submission import remove_leftovers
-from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Submitter
 from airflow_occ_provider.attempts.survivor import Fence, Settled, TableState, Wait, judge
 from airflow_occ_provider.errors import (
     CommitStateUnknownError,
@@ -248,38 +247,31 @@ class EarlierTries:
         log_retired_heartbeats(self.log, f"Try {attempt.try_number}", retired)
 
 
-def end_earlier_drivers(
-    run: Journal, submitter_of: Callable[[Handle | None], Submitter], log: Any
-) -> None:
+def end_earlier_drivers(run: Journal, submitter_of: Callable[[Handle], Submitter], log: Any) -> None:
     """End the visible drivers of earlier tries, and record their end.
 
-    :param submitter_of: returns what follows a driver; of ``None``, one that was not recorded.
+    One that was not recorded was not granted, and does nothing.
+
+    :param submitter_of: returns what follows a driver.
     :raises FenceError: if a driver does not end.
     """
     for attempt in run.record.unsettled:
         handle = attempt.driver
+        if handle is None:
+            remove_leftovers(attempt.identity)
+            continue
         submitter = submitter_of(handle)
-        state = submitter.poll(handle) if handle else Unseen("it was not recorded")
-        find, what = partial(_living, submitter, attempt), f"try {attempt.try_number}"
-        was_running = end_earlier(submitter, find, what)
+        state = submitter.poll(handle)
+        was_running = end_earlier(submitter, handle, f"try {attempt.try_number}")
         remove_leftovers(attempt.identity)
         # One that is revoked and silent may still run: its end is not proven.
-        is_ended = isinstance(submitter.poll(handle), Ended) if handle else was_running
-        if is_ended and not attempt.end:
+        if isinstance(submitter.poll(handle), Ended) and not attempt.end:
             end = f"ended by try {run.now.number}" if was_running else "found ended"
             log.info("The driver of try %s, %s, was %s.", attempt.try_number, handle, end)
             well = attempt.ended_well
             if isinstance(state, Ended) and state.exit_code is not None and not was_running:
                 well = state.exit_code == 0 if well is None else well
             run.keep(replace(attempt, end=end, ended_ms=now_ms(), ended_well=well))
-
-
-def _living(submitter: Submitter, attempt: AttemptRecord) -> Handle | None:
-    handle = submitter.find(attempt.identity)
-    if handle is None and attempt.driver:
-        is_running = isinstance(submitter.poll(attempt.driver), Running)
-        handle = attempt.driver if is_running else None
-    return handle
 
 
 def refuse_deaths(run: Journal, budget: int) -> None:

@@ -12,7 +12,7 @@ from airflow_occ_provider.storage.address import is_one_table
 
 
 def begun_attempt(
-    run: Journal, submitter: Callable[[Handle | None], Submitter], table: str, digest: str, log: Any
+    run: Journal, submitter: Callable[[Handle], Submitter], table: str, digest: str, log: Any
 ) -> AttemptRecord | None:
     """Return the attempt whose driver does this try's work, running or ended.
 

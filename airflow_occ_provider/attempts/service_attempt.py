@@ -76,7 +76,7 @@ class ServiceAttempt:
             driver = self.spark.driver(submission)
             admitted.extend(driver)
             try:
-                driver.run(plans.run.record.identity, [recorded.feed], recorded.started, [admitted])
+                driver.run([recorded.feed], recorded.started, [admitted])
             finally:
                 if driver.was_refused:
                     recorded.ended(1, log_read=True)
@@ -126,12 +126,10 @@ class ServiceAttempt:
         return settlement
 
 
-def end_earlier_services(
-    run: Journal, submitter_of: Callable[[Handle | None], Submitter], log: Any
-) -> None:
+def end_earlier_services(run: Journal, submitter_of: Callable[[Handle], Submitter], log: Any) -> None:
     """End the visible drivers of earlier tries; settle those seen to end.
 
-    :param submitter_of: returns what follows a driver; of ``None``, one that was not recorded.
+    :param submitter_of: returns what follows a driver.
     :raises FenceError: if a driver does not end.
     """
     end_earlier_drivers(run, submitter_of, log)

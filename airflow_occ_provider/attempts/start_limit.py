@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from airflow_occ_provider.attempts.outcome import Outcome, Stop
-
 
 @dataclass(frozen=True, slots=True)
 class StartLimit:
@@ -31,17 +29,16 @@ class StartLimit:
 NO_LIMIT = StartLimit(timedelta.max, timedelta.max)
 
 
-def late_start(waited_s: float, limit: timedelta) -> Stop | None:
-    """Return the reason to end a driver whose job has not begun, if it is late.
+def late_start(waited_s: float, limit: timedelta) -> str:
+    """Return why a driver is ended whose job has not begun; empty if it is not late.
 
     Such a driver has committed nothing.
 
     :param waited_s: seconds since the driver was submitted.
     """
     if waited_s < limit.total_seconds():
-        return None
-    return Stop(
-        Outcome.NOT_STARTED,
+        return ""
+    return (
         f"the job has not begun within {limit}, the start_timeout: look in the log whether spark-submit "
-        "waits for Ivy's repositories or for its cluster, and whether the cluster has resources",
+        "waits for Ivy's repositories or for its cluster, and whether the cluster has resources"
     )

@@ -37,14 +37,9 @@ class Handle:
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Handle:
-        """Read ``to_json`` back.
-
-        A record of the first release contains a process of ``spark-submit``.
-        """
+        """Read ``to_json`` back."""
         facts = dict(kept)
-        submitter = facts.pop("submitter", "spark_submit")
-        name = facts.pop("name", None) or f"process {kept['pid']} on {kept['host']}"
-        return cls(submitter, name, facts)
+        return cls(facts.pop("submitter"), facts.pop("name"), facts)
 
     def __str__(self) -> str:
         return self.name
@@ -95,16 +90,17 @@ class Submitter(Protocol):
     def outlives_task(self) -> bool:
         """Whether its driver runs on when the task's process dies."""
 
-    def submit(self, key: str, started: Callable[[Handle], None]) -> Handle:
+    def submit(
+        self,
+        started: Callable[[Handle], None],
+        echo: Callable[[str], object] = lambda _: None,
+    ) -> Handle:
         """Start the driver and return its handle.
 
-        :param key: identity of the task run, by which a later try finds the driver.
         :param started: records the handle. The driver does nothing before this call returns, and never
             starts if it raises.
+        :param echo: takes each line that is printed meanwhile.
         """
-
-    def find(self, key: str) -> Handle | None:
-        """Return a living driver of a task run that is visible without a record."""
 
     def poll(self, handle: Handle) -> Running | Ended | Unseen:
         """Return whether the driver, or anything that it started, is alive."""

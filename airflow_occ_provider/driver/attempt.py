@@ -274,7 +274,7 @@ def _proof(grant: Grant, view: View, watch: Watch, ttl_s: float | None, request_
         commits = ", ".join(view.end.committed) or "none"
         return Over(Proof.END, f"{driver} reported its end; commits: {commits}", view.end)
     # A request of a process that is dead may still be carried out.
-    if view.is_gone and watch.gone_s > request_s:
+    if view.is_gone and watch.gone_s >= request_s:
         return Over(Proof.PLACE, f"{driver} ended at least {watch.gone_s:.0f} s ago, says its place")
     quiet_s = max(watch.quiet_s, view.quiet_s)
     if ttl_s is not None and quiet_s > silence_s(ttl_s, request_s):

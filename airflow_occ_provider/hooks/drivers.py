@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Protocol
 
-from airflow_occ_provider.attempts.driver import end_earlier
-from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.site import Site
-from airflow_occ_provider.attempts.staging import offered
 from airflow_occ_provider.attempts.submission import (
-    IDENTITY_VARIABLE,
     SparkJob,
     Submission,
-    private_folder,
 )
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.launch import Launch
-from airflow_occ_provider.hooks.place_drivers import PlaceDrivers, offer_of
+from airflow_occ_provider.hooks.local import LocalDrivers
+from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
 from airflow_occ_provider.hooks.places import PlacedTask, place_type
-from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters.flag import Flag
-from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 
 _SERVICES = {"livy://": "LivyOperator", "aws://": "EmrServerlessStartJobOperator"}
 """The operators that submit to services, by how Spark's hook names a connection of them."""
@@ -72,58 +64,6 @@ class TaskDrivers(Protocol):
 
     def submitter(self, launch: Launch) -> Submitter:
         """Return what runs one submission."""
-
-    def follower(self, killed: Flag) -> Submitter:
-        """Return what finds drivers of earlier processes that were not recorded."""
-
-
-@dataclass(frozen=True)
-class LocalDrivers:
-    """Drivers on this host, by ``spark-submit`` in client mode.
-
-    :param deploy_mode: as the connection or the task names it.
-    """
-
-    deploy_mode: Any = None
-    is_remote = False
-    site = None
-
-    def refuse(self, site: Site) -> None:
-        """Refuse nothing more than any driver's."""
-
-    @contextmanager
-    def prepared(
-        self, job: SparkJob, options: Mapping[str, str], *, without: Sequence[str] = ()
-    ) -> Iterator[Submission]:
-        """Write what a driver needs into a private folder, for the time of a block."""
-        identity = options.get(IDENTITY_KEY, "")
-        with private_folder(identity) as folder:
-            attempt = AttemptFolder(str(folder))
-            with offered(job, options, attempt, without=without, is_private=True) as submission:
-                environment = {IDENTITY_VARIABLE: identity}
-                yield replace(submission, environment=environment, folder=str(folder))
-
-    def forget(self, identity: str) -> None:
-        """Do nothing: the folder is gone with its block."""
-
-    def revoke_unrecorded(self, run: str, lease_ttl_s: float) -> dict[str, list[Handle]]:  # noqa: ARG002
-        """End the processes of this host.
-
-        One of another host ends with its task's process.
-        """
-        submitter = self.follower(Flag())
-        end_earlier(submitter, partial(submitter.find, run), "a try whose record is lost")
-        return {}
-
-    def submitter(self, launch: Launch) -> SparkSubmit:
-        """Return the submitter of a command that Spark's hook builds."""
-        submission = launch.submission
-        offer = offer_of(submission, AttemptFolder(submission.folder))
-        return SparkSubmit(launch.command(), launch.environment, offer, launch.killed)
-
-    def follower(self, killed: Flag) -> SparkSubmit:
-        """Return what finds processes of this host."""
-        return SparkSubmit(killed=killed)
 
 
 def drivers_of(task: PlacedTask) -> TaskDrivers:

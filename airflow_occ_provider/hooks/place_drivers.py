@@ -121,10 +121,6 @@ class PlaceDrivers:
         offer = offer_of(submission, folder, launch.start_limit.in_cluster)
         return folder_driver(self.place(launch), self.storage_conn_id, launch.killed, offer)
 
-    def follower(self, killed: Flag) -> FolderDriver:
-        """Return what finds no driver: one that was not recorded does nothing."""
-        return folder_driver(self._others, self.storage_conn_id, killed)
-
 
 def open_folder(url: str, storage_conn_id: str | None) -> AttemptFolder:
     """Return the folder at a URL.

@@ -6,7 +6,6 @@ from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.hooks.place_drivers import follower_at
 from airflow_occ_provider.hooks.places import place_type
 from airflow_occ_provider.submitters.flag import Flag
-from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 
 
 def follower(handle: Handle, killed: Flag | None = None) -> Submitter:
@@ -16,8 +15,6 @@ def follower(handle: Handle, killed: Flag | None = None) -> Submitter:
     :param killed: set when the task is asked to stop.
     :raises ConfigurationError: if no installed package has its place.
     """
-    if handle.submitter == SparkSubmit.name:
-        return SparkSubmit()
     place = place_type(handle.submitter, "submitter", str(handle)).place_of_handle(handle)
     return follower_at(place, handle, killed or Flag())
 

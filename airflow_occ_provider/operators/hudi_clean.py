@@ -168,7 +168,7 @@ class HudiCleanOperator(HudiSparkOperator):
         return CleanRun(run.table, self.table, rule, self.log)
 
     def _clean(self, run: ProtectedRun, clean: CleanRun) -> dict[str, Any]:
-        clean.end_earlier_drivers(run.journal, run.spark.submitter(None))
+        clean.end_earlier_drivers(run.journal, run.spark, run.lease_ttl_s)
         options = run.known_options()
         with run.alone_if_unlocked(options, self.table) as admitted:
             cleaning = clean.clean(lambda: run.run_clean(run.prepare(), self.table, admitted), admitted)

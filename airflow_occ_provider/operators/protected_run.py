@@ -91,11 +91,14 @@ class ProtectedRun:
     def recover(self) -> None:
         """Revoke the drivers of a lost record, and record them as to be settled."""
         if self.journal.record.was_lost:
-            run, lease_ttl_s = (
-                run_part(self.journal.record.identity),
-                self.lock.terms().claim_ttl_ms / 1000,
-            )
-            self.journal.recover(self._task.table, self.spark.revoke_unrecorded(run, lease_ttl_s))
+            run = run_part(self.journal.record.identity)
+            drivers = self.spark.revoke_unrecorded(run, self.lease_ttl_s)
+            self.journal.recover(self._task.table, drivers)
+
+    @property
+    def lease_ttl_s(self) -> float:
+        """For how long each extension of a lease of the task lasts."""
+        return self.lock.terms().claim_ttl_ms / 1000
 
     @cached_property
     def table(self) -> HudiTable:

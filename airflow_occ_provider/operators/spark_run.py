@@ -114,9 +114,9 @@ class SparkRun:
         self._driver = driver
         return driver
 
-    def submitter(self, handle: Handle | None) -> Submitter:
-        """Return what follows the drivers of earlier processes."""
-        return follower(handle, self.killed) if handle else self.drivers.follower(self.killed)
+    def submitter(self, handle: Handle) -> Submitter:
+        """Return what follows a driver of an earlier process."""
+        return follower(handle, self.killed)
 
     def driver(self, submission: Submission) -> Driver:
         """Return the driver that runs a submission, before it is started.
@@ -139,7 +139,7 @@ class SparkRun:
         """Return a driver whose output is folded in the task's log, and whose page has a link."""
         output = FoldedOutput(self._echo)
         driver = Driver(submitter, output.add, output.close, show=partial(show_driver, self.context))
-        driver.stop_for, driver.start_limit = self._stop_for, self.start_limit
+        driver.stop_for = self._stop_for
         return driver
 
     def _echo(self, line: str) -> None:

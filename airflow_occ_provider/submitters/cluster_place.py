@@ -21,7 +21,6 @@ from airflow_occ_provider.submitters.signal_call import call_apart
 _LOOK_S = 0.2
 _PERIODS_S = (3.0, 15.0)
 _SOON_S = 60.0
-_TAIL = 20
 _LONGEST_KILL_S = 3.0  # of the five seconds between Airflow's SIGTERM and its SIGKILL
 
 
@@ -91,11 +90,10 @@ class ClusterPlace(Place):
         command = self._launch.command_with(self.conf(folder))
         environment = {**self._launch.environment, IDENTITY_VARIABLE: folder}
         limit = self._launch.start_limit.on_worker
-        code = self._launcher.run(command, environment, folder, self._is_ended, limit)
+        code = self._launcher.run(command, environment, self._is_ended, limit)
         if code:
-            lines = "".join(self._launcher.said()[-_TAIL:])
             raise NotSubmittedError(
-                f"spark-submit failed with exit code {code}:\n{lines}",
+                f"spark-submit failed with exit code {code}",
                 remedy="correct what spark-submit says; nothing was run",
             )
         self._wait_for_driver(folder)
@@ -113,10 +111,7 @@ class ClusterPlace(Place):
 
     def output(self, wait_s: float) -> list[str]:
         """Return the lines of ``spark-submit``; the cluster has those of the driver."""
-        lines = self._launcher.said()
-        if not lines:
-            time.sleep(wait_s)
-        return lines
+        return self._launcher.output(wait_s)
 
     def _end(self, handle: Handle | None) -> None:
         with suppress(SubmitterUnreachableError):  # the folder ends the driver in any case

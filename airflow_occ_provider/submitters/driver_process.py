@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from airflow_occ_provider.attempts.submitter import Handle
-
 _PROC = Path("/proc")
 _START_FIELD = 19  # of /proc/PID/stat, counted from the process state, which follows the name
 
@@ -63,18 +61,13 @@ class DriverProcess:
         """Whether no other process has its id; a living session keeps the id."""
         return _started(self.pid) in (0, self.started)
 
-    def handle(self, key: str = "") -> Handle:
-        """Return the process as a driver of ``spark-submit``.
-
-        :param key: identity of the task run, which every process that it starts carries.
-        """
-        facts = {**asdict(self.table), "pid": self.pid, "started": self.started, "key": key}
-        return Handle("spark_submit", str(self), facts)
+    def facts(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {**asdict(self.table), "pid": self.pid, "started": self.started}
 
     @classmethod
-    def of_handle(cls, handle: Handle) -> DriverProcess:
-        """Read a handle back."""
-        facts: Mapping[str, Any] = handle.facts
+    def of_facts(cls, facts: Mapping[str, Any]) -> DriverProcess:
+        """Read ``facts`` back."""
         table = ProcessTable(facts["host"], facts["boot"], facts["namespace"])
         return cls(table, facts["pid"], facts["started"])
 

@@ -1,44 +1,61 @@
-"""Runs ``spark-submit`` to its end; the driver is not its child."""
+"""Runs ``spark-submit`` as a process of this host, and takes what it prints."""
 
 from __future__ import annotations
 
+import fcntl
 import os
-import queue
+import select
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+import psutil
+
 from airflow_occ_provider.attempts.start_limit import late_start
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.submitters import gate
+from airflow_occ_provider.submitters.driver_process import DriverProcess
 from airflow_occ_provider.submitters.flag import Flag
-from airflow_occ_provider.submitters.processes import end_session
+from airflow_occ_provider.submitters.output import LONGEST_LINE, Output
+from airflow_occ_provider.submitters.processes import end_session, marked, session_of
 
 _LOOK_S = 0.2
 _LISTEN_S = 5.0
+_ORPHAN_GRACE_S = 10.0
+_LOOKS = 3
+_PIPE = 1 << 20  # bytes
+_SPARK_MAIN = "org.apache.spark.deploy.SparkSubmit"
 
 
 class Launcher:
-    """Runs a command that ends together with the thread that started it."""
+    """Runs one command that ends together with the thread that started it.
+
+    :ivar process: the command, once it was started.
+    :ivar exit_code: of the command, once nothing that it started is alive.
+    """
 
     def __init__(self) -> None:
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.process: DriverProcess | None = None
+        self.exit_code: int | None = None
+        self._output = Output()
 
     def run(
         self,
         command: Sequence[str],
         environment: Mapping[str, str],
-        identity: str,
         killed: Flag,
         limit: timedelta = timedelta.max,
     ) -> int:
         """Run the command and return its exit code, negative for a signal.
 
-        :param identity: of the task run, which its environment names.
+        :param environment: it names the identity of the task run.
         :param killed: set when it must end.
         :param limit: the longest that it may run; then it is ended, and its lines say so.
         """
@@ -49,35 +66,119 @@ class Launcher:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
             start_new_session=True,
         )
-        listener = threading.Thread(target=self._listen, args=(process.stdout,), daemon=True)
-        listener.start()
+        identity = environment[IDENTITY_VARIABLE]
+        reader = _Reader(process.stdout, self._output)
+        listener = threading.Thread(target=reader.read, daemon=True, name="driver-log")
         try:
+            self.process = DriverProcess.of(process.pid)
+            listener.start()
             with suppress(OSError):  # it ended before: its lines show why
-                process.stdin.write("\n")
+                process.stdin.write(b"\n")
                 process.stdin.close()
             while process.poll() is None:
                 late = late or late_start(time.monotonic() - begun_s, limit)
                 if killed.is_set() or late:
-                    end_session(process, identity)
+                    self._stop(process, identity)
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_LOOK_S)
+            self._end_orphans(process, identity, killed)
         except BaseException:
             end_session(process, identity)
             raise
+        finally:
+            reader.is_abandoned.set()
         listener.join(_LISTEN_S)
         if late:
-            self._lines.put(f"{late.line}\n")
-        return int(process.returncode)
+            self._output.add(f"{late}\n".encode())
+        self._output.close()
+        self.exit_code = int(process.returncode)
+        return self.exit_code
 
-    def said(self) -> list[str]:
-        """Return its lines since the last call."""
-        return [self._lines.get() for _ in range(self._lines.qsize())]
+    def output(self, wait_s: float) -> list[str]:
+        """Return the next lines, a limited number.
 
-    def _listen(self, output: Any) -> None:
-        with output:
-            for line in output:
-                self._lines.put(line)
+        :param wait_s: how long to wait if there are none.
+        """
+        lines = self._output.take(wait_s)
+        if lines is None:  # there will be none
+            time.sleep(wait_s)
+        return lines or []
+
+    def skip_output(self) -> None:
+        """Leave lines out from now on rather than hold back what prints too much."""
+        self._output.allow_skipping()
+
+    def _stop(self, process: Any, identity: str) -> None:
+        """End the command and all that it started; nothing may take its lines any more."""
+        self._output.allow_skipping()
+        end_session(process, identity)
+
+    def _end_orphans(self, process: Any, identity: str, killed: Flag) -> None:
+        """End the processes that outlive the command.
+
+        They keep its output open, in its session or in one of their own. A JVM of Spark among them is
+        the driver itself, which a wrapper has started: it is waited for.
+        """
+        deadline, quiet = time.monotonic() + _ORPHAN_GRACE_S, 0
+        while quiet < _LOOKS:  # a process shows no environment during its exec
+            survivors = list({*session_of(process.pid), *marked(identity)})
+            quiet = 0 if survivors else quiet + 1
+            is_late = time.monotonic() > deadline and not any(map(_is_driver, survivors))
+            if survivors and (is_late or killed.is_set()):
+                pids = ", ".join(str(survivor.pid) for survivor in survivors)
+                self._stop(process, identity)
+                self._output.add(f"Ended processes that the driver has left behind: {pids}.\n".encode())
+                return
+            time.sleep(_LOOK_S if survivors else _LOOK_S / 10)
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads what a process and its children print.
+
+    :param is_abandoned: set when nothing that prints is awaited any more.
+    """
+
+    stream: Any
+    output: Output
+    is_abandoned: threading.Event = field(default_factory=threading.Event)
+    _unread: int | None = None
+
+    def read(self) -> None:
+        """Read it until it is closed or abandoned."""
+        waiting, text = select.poll(), b""
+        with suppress(OSError):  # of a user who has many pipes
+            fcntl.fcntl(self.stream, fcntl.F_SETPIPE_SZ, _PIPE)
+        waiting.register(self.stream, select.POLLIN)
+        with self.stream:
+            while data := self._next_part(waiting):
+                text += data
+                end = max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1)) + 1
+                if len(text) - end >= LONGEST_LINE:
+                    end = len(text)
+                self.output.add(text[:end])
+                text = text[end:]
+            self.output.add(text)
+
+    def _next_part(self, waiting: select.poll) -> bytes:
+        """Return what comes next; nothing at its end, or if it is not awaited."""
+        descriptor = self.stream.fileno()
+        while not self.is_abandoned.is_set():
+            if waiting.poll(_LOOK_S * 1000):
+                return os.read(descriptor, _PIPE)
+        if self._unread is None:  # the last lines
+            size = fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4))
+            self._unread = int.from_bytes(size, sys.byteorder)
+        data = os.read(descriptor, min(self._unread, _PIPE)) if self._unread else b""
+        self._unread -= len(data)
+        return data
+
+
+def _is_driver(process: psutil.Process) -> bool:
+    """Whether a process is the JVM of a driver."""
+    try:
+        return _SPARK_MAIN in process.cmdline()
+    except psutil.Error:
+        return False

@@ -24,6 +24,8 @@ class Place(ABC):
         ``spark-submit`` submits.
     :cvar waits: whether ``start`` returns only once the driver has ended. Such a driver ends with the
         process that has started it.
+    :cvar is_local: whether drivers are processes of this host alone, with a folder of its disk. Then a
+        look costs nothing, the end of all processes is awaited, and a driver is killed at once.
     :cvar period_s: seconds between two questions for a driver's state.
     :cvar request_s: seconds for which a request of a driver may be under way after its end there.
     """
@@ -31,6 +33,7 @@ class Place(ABC):
     name: ClassVar[str]
     site: ClassVar[Site | None] = ELSEWHERE
     waits: bool = False
+    is_local: ClassVar[bool] = False
     period_s: float = 15.0
     request_s: float = REQUEST_S
 
@@ -83,6 +86,9 @@ class Place(ABC):
         """
         time.sleep(wait_s)
         return []
+
+    def skip_output(self) -> None:  # noqa: B027 - most places have few lines
+        """Leave lines out rather than hold back a job that prints too much."""
 
     def last_lines(self, handle: Handle) -> list[str]:  # noqa: ARG002
         """Return lines for people about a driver that failed, such as its log's end.

@@ -23,15 +23,17 @@ from functools import partial
 from pathlib import Path
 
 from airflow_occ_provider.attempts.driver import Driver
-from airflow_occ_provider.attempts.submission import SparkJob
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob
 from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.hooks.drivers import LocalDrivers
+from airflow_occ_provider.hooks.local import LocalDrivers
 from airflow_occ_provider.hooks.place_drivers import offer_of
 from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_lock_options
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters.spark_submit import SparkSubmit
+from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.launcher import Launcher
 from tests.bench.harness import Goal, conclude, show
+from tests.local_drivers import local_driver
 
 JOB = Path(__file__).parents[1] / "jobs" / "timed_write.py"
 DAGS = Path(__file__).parent / "overhead_dags"
@@ -136,17 +138,20 @@ def drive(folder: Path, stack: EmbeddedStack, submit: Path, name: str, number: i
     by_hand = {} if name == "ours" else protection
     job = SparkJob(str(JOB), [table, json.dumps({**TABLE_OPTIONS, **by_hand})])
     with LocalDrivers().prepared(job, protection) as submission:
-        run, offer = (submission.application, *submission.arguments), None
+        ours = (submission.application, *submission.arguments)
+        run = ours if name == "ours" else (job.application, *job.arguments)
+        command = [str(submit), "--master", "local[2]", "--driver-memory", "1g", *run]
+        identity = {IDENTITY_VARIABLE: f"{name}-{number}"}
+        environment = {**os.environ, **stack.environment, **identity, "BENCH_TIMES": str(times)}
         if name == "ours":
             offer = offer_of(submission, AttemptFolder(submission.folder))
+            driver = Driver(local_driver(command, environment, offer))
+            driver.run([])
+            code = driver.exit_code
         else:
-            run = (job.application, *job.arguments)
-        command = [str(submit), "--master", "local[2]", "--driver-memory", "1g", *run]
-        environment = {**os.environ, **stack.environment, "BENCH_TIMES": str(times)}
-        driver = Driver(SparkSubmit(command, environment, offer))
-        driver.run(f"{name}-{number}", [])
-    if driver.exit_code:
-        raise RuntimeError(f"{name} ended with exit code {driver.exit_code}")
+            code = Launcher().run(command, environment, Flag())
+    if code:
+        raise RuntimeError(f"{name} ended with exit code {code}")
     return recorded(times)
 
 

@@ -15,7 +15,6 @@ from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unse
 class InMemoryDriver:
     """One driver: a job that is given ``say`` and whether it was asked to end."""
 
-    key: str
     lines: list[Entry] = field(default_factory=list)
     exit_code: int | None = None
     asked_to_end: threading.Event = field(default_factory=threading.Event)
@@ -46,16 +45,13 @@ class InMemorySubmitter:
         self._cluster = cluster or Cluster()
         self._read = 0
 
-    def submit(self, key, started):
-        number, driver = next(self._cluster.numbers), InMemoryDriver(key)
+    def submit(self, started, echo=print):
+        number, driver = next(self._cluster.numbers), InMemoryDriver()
         handle = Handle(self.name, f"driver {number}", {"number": number})
         started(handle)
         self._cluster.drivers[number] = driver
         threading.Thread(target=self._run, args=(driver,), daemon=True).start()
         return handle
-
-    def find(self, key):
-        return None
 
     def feed(self, extensions):
         """Take no extensions: its drivers live without them."""

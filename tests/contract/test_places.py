@@ -42,7 +42,7 @@ def test_a_place_that_is_not_installed_is_named_with_those_that_are(monkeypatch)
     extra = {"deploy-mode": "cluster"}
     connection = {"conn_type": "spark", "host": "spool:///srv/spool", "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_SPOOL", json.dumps(connection))
-    installed = "which no installed package has .there are: kubernetes, via, yarn"
+    installed = "which no installed package has .there are: kubernetes, local, via, yarn"
     with pytest.raises(ConfigurationError, match=f"connection 'spool': .*'spool', {installed}.*install"):
         place()
     with pytest.raises(ConfigurationError, match=f"submitter: job 1 needs .*'spool', {installed}"):

@@ -9,8 +9,9 @@ import pytest
 
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.driver.contract import FACTS, HUDI_FACTS
+from airflow_occ_provider.submitters import folder_driver
 from airflow_occ_provider.submitters.output import AHEAD, BATCH
-from airflow_occ_provider.submitters.spark_submit import SparkSubmit
+from tests.local_drivers import local_driver
 from tests.observed import until
 from tests.unit.test_private_folder import offer_in
 
@@ -18,19 +19,20 @@ KEY = f"key-of-a-printing-job-{os.getpid()}"
 LINE = 100
 BATCHES = 50
 LINES = 20 * AHEAD // LINE
+WAITS = "cd {}; echo '{{}}' > hello.a; until [ -e grant ]; do sleep 0.01; done"
 ENDLESS = f"yes {'x' * (LINE - 1)} 2>/dev/null"  # it complains once nothing reads it
 
 
 @pytest.fixture
-def printing(tmp_path):
+def printing(tmp_path, monkeypatch):
     """Start a driver whose job is a script; return its submitter and handle."""
+    monkeypatch.setattr(folder_driver, "_LOCAL_PERIOD_S", 0)
     started = []
 
     def printing(script):
-        submitter = SparkSubmit(
-            ["sh", "-c", script], {**os.environ, IDENTITY_VARIABLE: KEY}, offer_in(tmp_path)
-        )
-        started.append((submitter, submitter.submit(KEY, lambda _: None)))
+        words = ["sh", "-c", f"{WAITS.format(tmp_path)}; {script}"]
+        submitter = local_driver(words, {**os.environ, IDENTITY_VARIABLE: KEY}, offer_in(tmp_path))
+        started.append((submitter, submitter.submit(lambda _: None)))
         return started[-1]
 
     yield printing

@@ -37,9 +37,9 @@ from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from airflow_occ_provider.submitters.place import Place
-from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from tests.contract import folder_job
 from tests.contract.in_memory_submitter import Cluster, InMemorySubmitter
+from tests.local_drivers import local_driver
 from tests.unit.reports import fact
 from tests.unit.test_table import T1, C, add, begin
 from tests.yarn_script import script_driver
@@ -66,10 +66,18 @@ def waits(say, asked_to_end):
 SCRIPTS = {says_three_lines: "echo one; echo two; echo three; exit 3", waits: "echo begun; sleep 60"}
 
 
-def spark_submit(job):
-    return SparkSubmit(
-        ["sh", "-c", f"exec 2>&1; {SCRIPTS[job]}"], {**os.environ, IDENTITY_VARIABLE: KEY}
-    )
+@pytest.fixture
+def local(tmp_path):
+    """Makes drivers that are processes of this host."""
+
+    def make(job):
+        folder = AttemptFolder(f"{tmp_path}/{secrets.token_hex(4)}")
+        folder.write("run_job.py", Path(folder_job.__file__).read_bytes())
+        offer = Offer(folder, f"{folder.url}/run_job.py", b"{}")
+        words = [sys.executable, offer.runner, folder.url, SCRIPTS[job]]
+        return local_driver(words, {**os.environ, IDENTITY_VARIABLE: KEY}, offer)
+
+    return make
 
 
 @pytest.fixture
@@ -167,7 +175,7 @@ def kubernetes(tmp_path, monkeypatch):
 
 @pytest.fixture(
     params=[
-        *(spark_submit, InMemorySubmitter, "via", "spooled"),
+        *("local", InMemorySubmitter, "via", "spooled"),
         pytest.param("yarn", marks=pytest.mark.yarn),
         pytest.param("kubernetes", marks=pytest.mark.k8s),
     ]
@@ -198,28 +206,26 @@ def read_all(one, handle):
 
 def test_a_driver_is_recorded_read_and_ends(submitter):
     one, recorded = submitter(says_three_lines), []
-    handle = one.submit(KEY, recorded.append)
+    handle = one.submit(recorded.append)
     assert recorded == [handle]
     assert handle.submitter == one.name
     assert read_all(one, handle) == ["one\n", "two\n", "three\n"]
     assert one.poll(handle) == Ended(3)
-    assert one.find(KEY) is None
 
 
 def test_a_task_run_has_no_second_driver(submitter):
     one = submitter(waits)
-    handle = one.submit(KEY, lambda _: None)
+    handle = one.submit(lambda _: None)
     if one.outlives_task:  # else it dies with the only process that could start another
         with pytest.raises(NotSubmittedError, match="of this task run is alive"):
-            one.submit(KEY, lambda _: None)
+            one.submit(lambda _: None)
     one.end(handle)
     read_all(one, handle)
-    assert one.find(KEY) is None
 
 
 def test_a_driver_that_is_asked_to_end_ends(submitter):
     one = submitter(waits)
-    handle = one.submit(KEY, lambda _: None)
+    handle = one.submit(lambda _: None)
     assert one.poll(handle) == Running()
     one.end(handle)
     state = one.poll(handle)
@@ -232,7 +238,7 @@ def test_a_driver_that_is_asked_to_end_ends(submitter):
 
 def test_a_handle_survives_the_journal_and_a_later_process_ends_the_driver(submitter):
     first = submitter(waits)
-    handle = Handle.from_json(first.submit(KEY, lambda _: None).to_json())
+    handle = Handle.from_json(first.submit(lambda _: None).to_json())
     later = in_another_process(first, handle)
     assert later.poll(handle) == Running()
     later.end(handle)
@@ -261,8 +267,7 @@ def test_a_driver_that_cannot_be_recorded_does_nothing(submitter, tmp_path):
     SCRIPTS[job] = f"touch {tmp_path / 'ran'}; sleep 60"
     one = submitter(job)
     with pytest.raises(StateStoreError):
-        one.submit(KEY, refuses)
-    assert one.find(KEY) is None
+        one.submit(refuses)
     assert not ran
     assert not (tmp_path / "ran").exists()
 
@@ -378,7 +383,7 @@ def test_the_next_try_ends_a_driver_that_outlived_its_task(folder):
     cluster, store = Cluster(), Store()
     died, submitter = journal(store), InMemorySubmitter(waits, cluster, outlives_task=True)
     died.begin("d", NOTHING_BEFORE)
-    handle = submitter.submit(KEY, attempt_of(folder, died, submitter).recorder.started)
+    handle = submitter.submit(attempt_of(folder, died, submitter).recorder.started)
     later = InMemorySubmitter(waits, cluster, outlives_task=True)
     end_earlier_drivers(Journal(store, TryKey(2, 5)), lambda _: later, LOG)
     assert isinstance(later.poll(handle), Ended)

@@ -31,7 +31,7 @@ def record(folder: Path) -> None:
     latch = folder / "latch"
     with EmbeddedYarn(folder / "yarn", _SCRIPTS_OF_THIS_MACHINE) as yarn:
         driver = script_driver(yarn, folder / "attempt", SCRIPT.format(latch=latch))
-        handle = driver.submit("key", lambda _: None)
+        handle = driver.submit(lambda _: None)
         manager = driver.place._manager
         running = manager.application(handle.facts["application"])
         address = f"{yarn.resource_manager}/ws/v1/cluster/apps/{running.id}"

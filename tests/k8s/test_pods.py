@@ -40,7 +40,7 @@ def test_a_driver_does_nothing_before_it_is_recorded_and_leaves_nothing(tmp_path
         time.sleep(3)  # it may not run in any time
         ran.append((tmp_path / "ran").exists())
 
-    handle, entries = driver.submit("gated", record), []
+    handle, entries = driver.submit(record), []
     until(lambda: (read := driver.read(handle, 0.1)) is None or entries.extend(read), "the end")
     assert ran == [False]
     assert (tmp_path / "ran").exists()
@@ -57,7 +57,7 @@ def test_a_driver_that_was_not_recorded_never_runs(tmp_path):
     driver = script_driver(f"echo ran > {tmp_path}/ran", "unrecorded", tmp_path)
     driver.place.kill = lambda _: None  # as a process that is killed
     with pytest.raises(StateStoreError):
-        driver.submit("unrecorded", dies)
+        driver.submit(dies)
     (pod,) = api().drivers("airflow-occ-identity=unrecorded")
     until(lambda: not api().pod(pod.name).is_living, "its end")
     assert not (tmp_path / "ran").exists()
@@ -69,7 +69,7 @@ def test_a_pod_that_fails_before_its_driver_waits_is_an_error_with_its_log(tmp_p
     driver = script_driver("true", "fails", tmp_path)
     driver.place._launch._container["command"] = ["sh", "-c", "echo no python; exit 127"]
     with pytest.raises(NotSubmittedError, match=r"exit code 127 \(Error\)\n.*\nno python"):
-        driver.submit("fails", lambda _: None)
+        driver.submit(lambda _: None)
 
 
 # What a pod proves.

@@ -63,7 +63,7 @@ def test_a_driver_of_spark_runs_once_and_tells_its_exit_code(tmp_path):
         place = KubernetesPlace(api(), launch=launched, identity=key, application="A job: 1")
         offer = Offer(folder, runner, submission.content[PAYLOAD])
         driver = FolderDriver(AttemptFolder, place, offer)
-        handle, entries = driver.submit(key, lambda _: None), []
+        handle, entries = driver.submit(lambda _: None), []
         until(lambda: (read := driver.read(handle, 0.1)) is None or entries.extend(read), "the end")
     assert driver.poll(handle) == Ended(78)
     kinds = [entry["fact"] for entry in entries if not isinstance(entry, str)]

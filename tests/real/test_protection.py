@@ -158,7 +158,7 @@ def test_what_the_driver_is_given_is_seen_by_its_owner_alone(hudi_stack, tmp_pat
     writer = Writer(hudi_stack, tmp_path / "t", arguments, hudi_options=options).start()
     wait_for("the gate", (tmp_path / "w.begun").exists, writer)
     processes = [one.info for one in psutil.process_iter(["cmdline", "environ"])]
-    folder = Path(writer.process.args[-1])
+    folder = Path(writer.handle.facts["folder"])
     assert any(str(folder) in (one["cmdline"] or ()) for one in processes)
     assert secret not in str(processes)
     assert (folder / GRANT).exists()

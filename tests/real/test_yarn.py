@@ -83,7 +83,7 @@ def test_a_spark_driver_is_followed_beyond_a_crash_of_the_resource_manager(embed
             AttemptFolder, YarnPlace(manager, launch, {"spark.yarn.tags": "mine"}), offer
         )
         recorded = []
-        handle = driver.submit("key", recorded.append)
+        handle = driver.submit(recorded.append)
         assert recorded == [handle]
         application = handle.facts["application"]
         assert handle.name == f"YARN {application}"
@@ -110,7 +110,7 @@ def _is_away(driver, handle):
 
 def test_a_driver_that_is_killed_in_yarn_has_ended_once_its_node_says_so(embedded_yarn, tmp_path, waits):
     driver = script_driver(embedded_yarn, tmp_path / "attempt", waits)
-    handle = Handle.from_json(driver.submit("key", lambda _: None).to_json())
+    handle = Handle.from_json(driver.submit(lambda _: None).to_json())
     until(lambda: pids(tmp_path), "the script")
     later = FolderDriver(AttemptFolder, YarnPlace(ResourceManager([embedded_yarn.resource_manager])))
     assert later.poll(handle) == Running()
@@ -123,7 +123,7 @@ def test_a_second_attempt_of_yarn_is_not_granted(embedded_yarn, tmp_path, waits)
     """Its end is not that of the first one, either."""
     settings = {"spark.yarn.maxAppAttempts": 2}
     driver = script_driver(embedded_yarn, tmp_path / "attempt", waits, settings)
-    handle = driver.submit("key", lambda _: None)
+    handle = driver.submit(lambda _: None)
     (pid,) = until(lambda: pids(tmp_path), "the script")
     os.kill(pid, signal.SIGKILL)
     manager = driver.place._manager
@@ -142,7 +142,7 @@ def test_an_application_that_fails_before_a_hello_is_an_error_at_once(embedded_y
     runner = "import sys; print('no such module', file=sys.stderr); sys.exit(3)"
     driver = script_driver(embedded_yarn, tmp_path / "attempt", "", runner=runner)
     with pytest.raises(NotSubmittedError, match=r"application_\d+_\d+ is FAILED: ") as raised:
-        driver.submit("key", lambda _: None)
+        driver.submit(lambda _: None)
     assert "exitCode: 3" in str(raised.value)
 
 
@@ -156,7 +156,7 @@ def test_a_kill_before_a_hello_ends_what_was_submitted(embedded_yarn, tmp_path):
 
     threading.Thread(target=kill, daemon=True).start()
     with pytest.raises(NotSubmittedError, match="asked to stop"):
-        driver.submit("key", lambda _: None)
+        driver.submit(lambda _: None)
     tag = attempt_tag(driver.offer.folder.url)
     until(
         lambda: [one.state for one in driver.place._manager.applications(tag)] == ["KILLED"], "its end"
@@ -171,7 +171,7 @@ def test_a_driver_whose_node_is_lost_is_not_taken_for_dead(tmp_path, waits):
     }
     with EmbeddedYarn(tmp_path / "yarn", settings) as yarn:
         driver = script_driver(yarn, tmp_path / "attempt", waits)
-        handle = driver.submit("key", lambda _: None)
+        handle = driver.submit(lambda _: None)
         (pid,) = until(lambda: pids(tmp_path), "the script")
         os.kill(yarn.node_manager_pid, signal.SIGKILL)
         try:
@@ -189,7 +189,7 @@ def test_a_driver_whose_node_is_lost_is_not_taken_for_dead(tmp_path, waits):
 @pytest.mark.nightly
 def test_yarn_ends_with_its_containers(tmp_path, waits):
     with EmbeddedYarn(tmp_path / "yarn") as yarn:
-        script_driver(yarn, tmp_path / "attempt", waits).submit("key", lambda _: None)
+        script_driver(yarn, tmp_path / "attempt", waits).submit(lambda _: None)
         until(lambda: pids(tmp_path), "the script")
         processes = [yarn.resource_manager_pid, yarn.node_manager_pid, *pids(tmp_path)]
         assert all(map(is_alive, processes))

@@ -25,7 +25,7 @@ from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.driver.attempt import LIFE_S
 from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.drivers import LocalDrivers
+from airflow_occ_provider.hooks.local import LocalDrivers
 from airflow_occ_provider.hudi.writer.options import RULES, SPARK_SETTINGS, contradictions, job_rules
 from airflow_occ_provider.in_driver import run_job, session_rules
 from airflow_occ_provider.storage.address import parse_table_path

@@ -12,10 +12,11 @@ from airflow_occ_provider.errors import StateStoreError
 from airflow_occ_provider.hooks import task_run
 from airflow_occ_provider.hooks.task_run import open_journal
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
+from tests.local_drivers import handle_of
 from tests.unit.test_record import Instance, Store
 from tests.unit.test_table import T0, T1
 
-DRIVER = DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42).handle()
+DRIVER = handle_of(DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42))
 AWAY = 10**6
 
 

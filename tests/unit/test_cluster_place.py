@@ -85,7 +85,7 @@ def test_a_driver_that_says_hello_is_granted_and_the_wait_for_it_ends(folder):
     )
     submitter = offering(folder, place)
     driver.start()
-    handle = submitter.submit("key", lambda _: None)
+    handle = submitter.submit(lambda _: None)
     driver.join()
     assert place.launched.conf == {"folder": str(folder)}
     lines = []
@@ -98,7 +98,7 @@ def test_a_driver_that_says_hello_is_granted_and_the_wait_for_it_ends(folder):
 def test_a_spark_submit_that_fails_is_an_error_with_its_last_lines(folder):
     place = Elsewhere("for n in $(seq 30); do echo line $n; done; exit 5")
     with pytest.raises(NotSubmittedError, match=r"exit code 5:\nline 11\n[^$]*line 30\n") as raised:
-        offering(folder, place).submit("key", lambda _: None)
+        offering(folder, place).submit(lambda _: None)
     assert "the start of the driver failed" not in str(raised.value)
     assert (folder / "revoked").exists()
     assert place.ended == [(None, str(folder))], "it may have submitted something"
@@ -108,7 +108,7 @@ def test_a_submission_that_the_cluster_ends_before_a_driver_is_there_is_an_error
     place = Elsewhere("true")
     place.why = "the queue does not exist"
     with pytest.raises(NotSubmittedError, match="no driver came: the queue does not exist"):
-        offering(folder, place).submit("key", lambda _: None)
+        offering(folder, place).submit(lambda _: None)
 
 
 def test_a_cluster_that_does_not_answer_leaves_it_to_the_folder(folder):
@@ -120,14 +120,14 @@ def test_a_cluster_that_does_not_answer_leaves_it_to_the_folder(folder):
         driver.start()
 
     threading.Thread(target=late, daemon=True).start()
-    assert offering(folder, place).submit("key", lambda _: None)
+    assert offering(folder, place).submit(lambda _: None)
     driver.join()
 
 
 def test_a_spark_submit_that_hangs_is_ended_and_the_error_says_why(folder):
     place = Elsewhere("echo resolving; sleep 600", StartLimit.of(timedelta(0)))
     with pytest.raises(NotSubmittedError, match="has not begun within 0:00:00"):
-        offering(folder, place).submit("key", lambda _: None)
+        offering(folder, place).submit(lambda _: None)
     assert marked(str(folder)) == []
 
 
@@ -141,7 +141,7 @@ def test_a_kill_ends_spark_submit_and_what_it_has_submitted(folder):
 
     threading.Thread(target=kill, daemon=True).start()
     with pytest.raises(NotSubmittedError, match="asked to stop"):
-        submitter.submit("key", lambda _: None)
+        submitter.submit(lambda _: None)
     until(lambda: not marked(str(folder)), "its end")
     assert place.ended == [(None, str(folder))]
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import signal
-import sys
 from types import SimpleNamespace
 
 import pytest
 
 from airflow_occ_provider.submitters import processes as module
 from airflow_occ_provider.submitters.processes import end_session
-from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 
 AIRFLOWS_PATIENCE_S = 5.0
 
@@ -95,12 +93,3 @@ def test_a_process_that_was_becoming_another_program_is_killed_too(clock, ended)
     assert ended(session, marked)
     assert not marked.alive
     assert marked.got == [signal.SIGKILL]
-
-
-def test_a_line_of_any_length_is_read_in_parts():
-    submit = SparkSubmit([sys.executable, "-c", "print('x' * 2_500_000); print('end')"])
-    handle, lines = submit.submit("identity", lambda _: None), []
-    while (read := submit.read(handle, 1.0)) is not None:
-        lines += read
-    assert "".join(lines) == f"{'x' * 2_500_000}\nend\n"
-    assert max(map(len, lines)) <= 1 << 20

@@ -833,7 +833,7 @@ def test_a_settlement_has_its_proof_and_evidence(view, watch, proof):
 @pytest.mark.parametrize(
     ("view", "watch", "ttl_s", "reason"),
     [
-        (View(is_gone=True), Watch(gone_since=0, now=30), 60.0, "may be under way for 30 s"),
+        (View(is_gone=True), Watch(gone_since=0, now=29.9), 60.0, "may be under way for 30 s"),
         (View(), Watch(quiet_since=0, now=20), 60.0, "counts in 100 s"),
         (View(end=End(is_certain=False)), Watch(quiet_since=0, now=1e6), None, "`end` is uncertain"),
     ],

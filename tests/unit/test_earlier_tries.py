@@ -16,18 +16,19 @@ from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.errors import CommitStateUnknownError, DataLossError, FenceError
+from airflow_occ_provider.hooks.submitters import follower
 from airflow_occ_provider.hooks.task_run import open_journal
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
-from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 from tests.golden.table_archive import unpack
+from tests.local_drivers import handle_of
 from tests.unit.test_fence import LATE, MADE, ROLLBACK, roll_back
 from tests.unit.test_record import Instance, Store
 from tests.unit.test_table import T0, T1, add, begin
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
-LOST = DriverProcess(ProcessTable("far", "b", "n"), 42).handle()
+LOST = handle_of(DriverProcess(ProcessTable("far", "b", "n"), 42))
 RULE = HeartbeatRule(60_000, 2)
 LOG = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ def test_an_observed_end_retires_the_ghost_and_settles(folder):
 def test_a_driver_without_an_observed_end_is_waited_for_and_named(folder):
     begin(folder, T1)
     tries = Tries(folder, instants=(T1,), driver=LOST)
-    end_earlier_drivers(tries.run, lambda _: SparkSubmit(), LOG)
+    end_earlier_drivers(tries.run, follower, LOG)
     wait = tries.tries.settle()
     assert (wait.table, wait.instants) == (tries.path, (T1,))
     assert "process 42 on far" in tries.run.record.waiting.reason
@@ -145,8 +146,10 @@ def test_a_driver_on_this_host_is_ended_and_its_files_go(folder):
     environment = {**os.environ, IDENTITY_VARIABLE: tries.identity}
     driver = subprocess.Popen(["sleep", "64"], env=environment, start_new_session=True)
     left = Path(tempfile.mkstemp(prefix=f"airflow_occ_{tries.identity}_")[1])
-    tries.run.keep(replace(tries.attempt, driver=DriverProcess.of(driver.pid).handle(tries.identity)))
-    end_earlier_drivers(tries.run, lambda _: SparkSubmit(), LOG)
+    tries.run.keep(
+        replace(tries.attempt, driver=handle_of(DriverProcess.of(driver.pid), tries.identity))
+    )
+    end_earlier_drivers(tries.run, follower, LOG)
     assert driver.wait(timeout=10) != 0
     assert not left.exists()
     assert tries.attempt.end == "ended by try 2"
@@ -156,8 +159,10 @@ def test_a_driver_on_this_host_is_ended_and_its_files_go(folder):
 def test_a_driver_that_hid_its_environment_is_found_by_its_session(folder):
     tries = Tries(folder)
     driver = subprocess.Popen(["sleep", "65"], start_new_session=True)
-    tries.run.keep(replace(tries.attempt, driver=DriverProcess.of(driver.pid).handle(tries.identity)))
-    end_earlier_drivers(tries.run, lambda _: SparkSubmit(), LOG)
+    tries.run.keep(
+        replace(tries.attempt, driver=handle_of(DriverProcess.of(driver.pid), tries.identity))
+    )
+    end_earlier_drivers(tries.run, follower, LOG)
     assert driver.wait(timeout=10) != 0
 
 
@@ -165,8 +170,8 @@ def test_a_stranger_with_the_drivers_old_process_id_lives_on(folder):
     tries = Tries(folder)
     stranger = subprocess.Popen(["sleep", "66"], start_new_session=True)
     who = DriverProcess.of(stranger.pid)
-    tries.run.keep(replace(tries.attempt, driver=replace(who, started=who.started - 1).handle()))
-    end_earlier_drivers(tries.run, lambda _: SparkSubmit(), LOG)
+    tries.run.keep(replace(tries.attempt, driver=handle_of(replace(who, started=who.started - 1))))
+    end_earlier_drivers(tries.run, follower, LOG)
     assert stranger.poll() is None
     assert tries.attempt.end == "found ended"
     stranger.kill()

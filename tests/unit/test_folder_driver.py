@@ -102,7 +102,7 @@ def granted(folder, *, nonce="n1"):
     driver = FolderDriverOfTest(folder, nonce)
     service = Service(driver)
     submitter = offering(folder, service)
-    handle = submitter.submit("key", lambda _: None)
+    handle = submitter.submit(lambda _: None)
     service.join()
     return driver, submitter, handle
 
@@ -118,7 +118,7 @@ def test_a_driver_runs_once_it_is_recorded(folder):
     def started(handle):
         recorded.append((handle, driver.ran, (folder / "grant").exists(), (folder / "payload").exists()))
 
-    handle = offering(folder, service).submit("key", started)
+    handle = offering(folder, service).submit(started)
     service.join()
     assert driver.ran == PAYLOAD
     assert recorded == [(handle, None, False, True)]
@@ -130,7 +130,7 @@ def test_a_driver_runs_once_it_is_recorded(folder):
 def test_of_two_drivers_of_an_attempt_one_runs_and_the_other_leaves(folder):
     drivers = [FolderDriverOfTest(folder, "n1"), FolderDriverOfTest(folder, "n2")]
     service = Service(*drivers)
-    offering(folder, service).submit("key", lambda _: None)
+    offering(folder, service).submit(lambda _: None)
     service.join()
     assert [driver.ran for driver in drivers].count(PAYLOAD) == 1
     (runs,) = [driver.nonce for driver in drivers if driver.ran]
@@ -147,7 +147,7 @@ def test_a_driver_that_cannot_be_recorded_leaves(folder):
         raise StateStoreError("this try is no longer the current one")
 
     with pytest.raises(StateStoreError):
-        offering(folder, service).submit("key", started)
+        offering(folder, service).submit(started)
     service.join()
     assert driver.ran is None
     assert driver.left == "the attempt was revoked"
@@ -155,7 +155,7 @@ def test_a_driver_that_cannot_be_recorded_leaves(folder):
 
 def test_a_start_that_fails_before_a_driver_waits_is_an_error_with_its_reason(folder):
     with pytest.raises(NotSubmittedError, match="quota exceeded"):
-        offering(folder, Service(error=RuntimeError("quota exceeded"))).submit("key", lambda _: None)
+        offering(folder, Service(error=RuntimeError("quota exceeded"))).submit(lambda _: None)
     assert (folder / "revoked").exists(), "a driver that comes late leaves"
 
 
@@ -163,7 +163,7 @@ def test_a_start_that_fails_after_a_driver_waits_changes_nothing(folder):
     driver = FolderDriverOfTest(folder, "n1")
     (folder / "hello.n1").write_bytes(Hello("n1").to_bytes())
     service = Service(driver, error=RuntimeError("the waiter timed out"))
-    assert offering(folder, service).submit("key", lambda _: None)
+    assert offering(folder, service).submit(lambda _: None)
     service.join()
     assert driver.ran == PAYLOAD
 
@@ -204,7 +204,7 @@ def test_the_longer_a_driver_is_waited_for_the_rarer_are_the_looks(monkeypatch):
     folder = EmptyFolder(clock)
     offer = Offer(folder, "runner.py", PAYLOAD, timedelta(hours=1))
     with pytest.raises(NotSubmittedError, match="the job has not begun within"):
-        FolderDriver(opened, Service(), offer).submit("key", lambda _: None)
+        FolderDriver(opened, Service(), offer).submit(lambda _: None)
     pauses_s = [
         (begun_s, later_s - begun_s)
         for begun_s, later_s in zip(folder.listed_s, folder.listed_s[1:], strict=False)
@@ -230,14 +230,14 @@ def test_a_rare_look_does_not_delay_what_ends_the_wait(monkeypatch, reason):
     offer = Offer(EmptyFolder(clock), "runner.py", PAYLOAD, timedelta(hours=1))
     driver = FolderDriver(opened, Service(), offer)
     with pytest.raises(NotSubmittedError, match=reason):
-        driver.submit("key", lambda _: None)
+        driver.submit(lambda _: None)
     assert clock.now_s - clock.begun_s < 1202
 
 
 def test_a_driver_that_does_not_come_is_waited_for_no_longer_than_its_limit(folder):
     limited = Offer(opened(folder), "runner.py", PAYLOAD, timedelta(milliseconds=50))
     with pytest.raises(NotSubmittedError, match="start_timeout"):
-        FolderDriver(opened, Service(), limited).submit("key", lambda _: None)
+        FolderDriver(opened, Service(), limited).submit(lambda _: None)
     assert (folder / "revoked").exists()
 
 
@@ -246,14 +246,14 @@ def test_an_operator_that_waits_and_has_returned_without_a_driver_is_an_error(fo
     service = Service()
     service.waits = True
     with pytest.raises(NotSubmittedError, match="no driver of it is in the attempt's folder"):
-        offering(folder, service).submit("key", lambda _: None)
+        offering(folder, service).submit(lambda _: None)
 
 
 def test_a_task_that_is_ended_does_not_wait_for_a_driver(folder):
     submitter = offering(folder, Service())
     submitter.killed.set()
     with pytest.raises(NotSubmittedError, match="asked to stop"):
-        submitter.submit("key", lambda _: None)
+        submitter.submit(lambda _: None)
 
 
 def test_facts_are_returned_once_and_the_end_last(folder):
@@ -392,7 +392,7 @@ def test_a_killed_task_asks_the_service_too(folder):
     driver = FolderDriverOfTest(folder, "n1")
     service = Service(driver)
     submitter = offering(folder, service)
-    handle = submitter.submit("key", lambda _: None)
+    handle = submitter.submit(lambda _: None)
     service.join()
     submitter.end(handle)
     assert not service.ended
@@ -405,7 +405,7 @@ def test_a_driver_that_does_not_end_when_revoked_is_killed_at_its_place(folder):
     driver = FolderDriverOfTest(folder, "n1")
     service = Service(driver)
     submitter = offering(folder, service)
-    handle = submitter.submit("key", lambda _: None)
+    handle = submitter.submit(lambda _: None)
     service.join()
     submitter.end(handle)
     assert not service.ended  # a commit that it has begun may finish
@@ -418,7 +418,7 @@ def at_its_place(folder):
     driver = FolderDriverOfTest(folder, "n1")
     service = Service(driver)
     submitter = offering(folder, service)
-    handle = submitter.submit("key", lambda _: None)
+    handle = submitter.submit(lambda _: None)
     service.join()
     return driver, service, submitter, handle
 
@@ -522,7 +522,7 @@ def test_a_storage_that_is_away_while_a_driver_is_granted_is_asked_again(folder)
     away = Away(str(folder))
     submitter = FolderDriver(opened, service, Offer(away, "runner.py", PAYLOAD))
     threading.Timer(0.1, lambda: setattr(away, "is_away", False)).start()
-    submitter.submit("key", lambda _: None)
+    submitter.submit(lambda _: None)
     service.join()
     assert driver.ran == PAYLOAD
 
@@ -644,7 +644,7 @@ def test_no_fact_is_returned_twice_or_lost_unless_it_was_left_out(folder, monkey
     returned += submitter.read(handle, 0)
     remaining = iter(written)
     assert all(fact in remaining for fact in returned), "in their order, each once"
-    assert len(written) - len(returned) == submitter._drivers["n1"]._missed
+    assert len(written) - len(returned) == submitter._drivers["n1"]._of_runner.missed
 
 
 def test_a_look_alone_answers_no_tick(folder):
@@ -673,7 +673,7 @@ def leased(folder):
     driver, submitter = FolderDriverOfTest(folder, "n1"), offering(folder, service := Service())
     service.drivers = (driver,)
     submitter.offer = replace(submitter.offer, lease_ttl_s=TTL_S)
-    handle = submitter.submit("key", lambda _: None)
+    handle = submitter.submit(lambda _: None)
     driver.join()
     return driver, submitter, handle
 

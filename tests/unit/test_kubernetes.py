@@ -436,7 +436,7 @@ def test_a_driver_of_a_pod_is_granted_by_its_folder_whatever_it_says(folder):
     launched = Launched(["echo", "submitted"], driver.start)
     place, recorded = place_of(server, launched), []
     submitter = offering(folder, place)
-    handle = submitter.submit("key", recorded.append)
+    handle = submitter.submit(recorded.append)
     driver.join()
     assert driver.ran == b"{}"
     assert recorded == [handle]
@@ -458,7 +458,7 @@ def test_a_driver_of_a_pod_is_granted_by_its_folder_whatever_it_says(folder):
 def test_a_pod_that_ends_before_its_driver_waits_is_an_error_with_the_end_of_its_log(folder, caplog):
     server = RecordedCluster("runs_out_of_memory")
     with pytest.raises(NotSubmittedError, match=r"exit code 137 \(OOMKilled\)\n.*\nline 20\n"):
-        offering(folder, place_of(server, Launched(["true"]))).submit("key", lambda _: None)
+        offering(folder, place_of(server, Launched(["true"]))).submit(lambda _: None)
     assert (folder / "revoked").exists()
 
 
@@ -466,7 +466,7 @@ def test_what_a_pod_waits_for_is_logged_once(folder, caplog):
     server = RecordedCluster("is_never_scheduled")
     caplog.set_level("INFO", "airflow_occ_provider.submitters.kubernetes.place")
     with pytest.raises(NotSubmittedError):
-        offering(folder, place_of(server, Launched(["true"]))).submit("key", lambda _: None)
+        offering(folder, place_of(server, Launched(["true"]))).submit(lambda _: None)
     assert caplog.text.count("Unschedulable") == 1
 
 
@@ -474,12 +474,12 @@ def test_a_cluster_without_the_pod_is_another_one(folder):
     server = RecordedCluster("is_deleted")
     server.at = len(server.events) - 1
     with pytest.raises(NotSubmittedError, match=r"cluster.test.* has no pod trips-.*kubernetes_conn_id"):
-        offering(folder, place_of(server, Launched(["true"]))).submit("key", lambda _: None)
+        offering(folder, place_of(server, Launched(["true"]))).submit(lambda _: None)
 
 
 def test_what_a_failed_spark_submit_has_made_is_ended(folder):
     server = RecordedCluster("succeeds")
     launched = Launched(["sh", "-c", "echo no such class; exit 5"])
     with pytest.raises(NotSubmittedError, match=r"exit code 5:\nno such class"):
-        offering(folder, place_of(server, launched)).submit("key", lambda _: None)
+        offering(folder, place_of(server, launched)).submit(lambda _: None)
     assert "PATCH" in [verb for verb, _, _ in server.changes()]

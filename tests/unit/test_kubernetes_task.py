@@ -14,8 +14,8 @@ from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.submission import SparkJob, remove_leftovers
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.drivers import LocalDrivers
 from airflow_occ_provider.hooks.kubernetes import api_client
+from airflow_occ_provider.hooks.local import LocalDrivers
 from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
 from airflow_occ_provider.hooks.submitters import follower, service_of
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
@@ -114,7 +114,7 @@ def test_the_namespace_is_that_of_a_connection(connect, extra, own, namespace):
     connect({"kubernetes_conn_id": "my_cluster", **extra}, **own)
     run = run_of()
     assert (run.is_remote, run.deploy_mode) == (True, "cluster")
-    place = run.drivers.follower(Flag()).place
+    place = run.drivers._others
     assert isinstance(place, KubernetesPlace)
     assert place.conf("file:///f")["spark.kubernetes.namespace"] == namespace
 

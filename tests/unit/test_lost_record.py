@@ -12,7 +12,7 @@ from airflow_occ_provider.attempts.identity import Signature, new_identity, run_
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import CommitStateUnknownError
-from airflow_occ_provider.hooks.drivers import LocalDrivers
+from airflow_occ_provider.hooks.local import LocalDrivers
 from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
 from airflow_occ_provider.storage.attempt_folder import HIDDEN
 from airflow_occ_provider.submitters import folder_driver

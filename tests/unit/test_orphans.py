@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 import time
 
 import pytest
 
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
-from airflow_occ_provider.attempts.submitter import Ended
-from airflow_occ_provider.submitters import spark_submit
+from airflow_occ_provider.submitters import launcher as module
+from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.launcher import Launcher
 from airflow_occ_provider.submitters.processes import marked
-from airflow_occ_provider.submitters.spark_submit import SparkSubmit
 
 PATIENCE_S = 60
 UNMARKED = f"env -u {IDENTITY_VARIABLE} setsid timeout 50"
@@ -21,23 +22,27 @@ JVM = "python3 -c \"import time; time.sleep(2); print('committed')\" org.apache.
 
 @pytest.fixture(autouse=True)
 def grace(monkeypatch):
-    monkeypatch.setattr(spark_submit, "_ORPHAN_GRACE_S", 0.2)
+    monkeypatch.setattr(module, "_ORPHAN_GRACE_S", 0.2)
 
 
 def log_of(script):
-    """Return the lines of a driver that is a shell script, and its state, once its log has ended."""
-    key = f"orphans-{secrets.token_hex(6)}"
-    submitter = SparkSubmit(["bash", "-c", script], {**os.environ, IDENTITY_VARIABLE: key})
-    handle = submitter.submit(key, lambda _: None)
+    """Return the lines of a driver that is a shell script, and its exit code, once it has ended."""
+    key, launcher, killed = f"orphans-{secrets.token_hex(6)}", Launcher(), Flag()
+    environment = {**os.environ, IDENTITY_VARIABLE: key}
+    task = threading.Thread(target=launcher.run, args=(["bash", "-c", script], environment, killed))
+    task.start()
     lines, deadline = [], time.monotonic() + PATIENCE_S
     try:
-        while (part := submitter.read(handle, 0.2)) is not None:
-            lines += part
+        while task.is_alive():
+            lines += launcher.output(0.2)
             assert time.monotonic() < deadline, lines[-10:]
         assert not marked(key)
-        return lines, submitter.poll(handle)
+        while part := launcher.output(0):
+            lines += part
+        return lines, launcher.exit_code
     finally:
-        submitter.end(handle)
+        killed.set()
+        task.join()
 
 
 @pytest.mark.parametrize(
@@ -51,10 +56,10 @@ def log_of(script):
     ids=["session", "own session", "nohup", "trap"],
 )
 def test_a_marked_process_that_keeps_the_log_open_is_ended_and_named(child):
-    lines, state = log_of(f"echo begun; {child} & disown; echo done; exit 3")
+    lines, code = log_of(f"echo begun; {child} & disown; echo done; exit 3")
     assert lines[:2] == ["begun\n", "done\n"]
-    assert lines[2].startswith("Ending processes that the driver has left behind: ")
-    assert state == Ended(3)
+    assert lines[-1].startswith("Ended processes that the driver has left behind: ")
+    assert code == 3
 
 
 @pytest.mark.parametrize(
@@ -67,16 +72,16 @@ def test_a_marked_process_that_keeps_the_log_open_is_ended_and_named(child):
     ids=["silent", "flood", "lines"],
 )
 def test_a_process_that_hides_does_not_keep_the_log_open(child):
-    lines, state = log_of(f"echo begun; {child} & disown; echo done; exit 0")
+    lines, code = log_of(f"echo begun; {child} & disown; echo done; exit 0")
     assert "begun\n" in lines
     assert "done\n" in lines
-    assert state == Ended(0)
+    assert code == 0
 
 
 def test_a_driver_that_a_wrapper_has_left_is_read_to_its_end():
-    lines, state = log_of(f"echo begun; setsid {JVM} & disown; exit 0")
+    lines, code = log_of(f"echo begun; setsid {JVM} & disown; exit 0")
     assert lines == ["begun\n", "committed\n"]
-    assert state == Ended(0)
+    assert code == 0
 
 
 def test_the_log_has_all_lines_whatever_ends_them():

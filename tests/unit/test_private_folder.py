@@ -8,9 +8,7 @@ import os
 import secrets
 import sys
 import textwrap
-import time
 from pathlib import Path
-from unittest.mock import MagicMock
 
 import pytest
 
@@ -19,14 +17,15 @@ from airflow_occ_provider.attempts.guards.one_table import OneTable
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob
-from airflow_occ_provider.driver.contract import Grant, Hello, answer_from_bytes, digest
-from airflow_occ_provider.errors import TableUnreadableError
-from airflow_occ_provider.hooks.drivers import LocalDrivers
+from airflow_occ_provider.attempts.submitter import Running
+from airflow_occ_provider.driver.contract import FIXED_FACTS
+from airflow_occ_provider.hooks.local import LocalDrivers
 from airflow_occ_provider.in_driver.report import LocalReport
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters.folder_driver import Offer
-from airflow_occ_provider.submitters.private_folder import PrivateFolder
-from airflow_occ_provider.submitters.spark_submit import SparkSubmit
+from airflow_occ_provider.submitters import folder_driver
+from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
+from airflow_occ_provider.submitters.place import Place
+from tests.local_drivers import local_driver
 from tests.unit.reports import cause, fact
 
 LOG = logging.getLogger(__name__)
@@ -50,18 +49,47 @@ def written(folder, name, *facts):
     return f"with open({str(folder / name)!r}, 'a') as file: file.write({lines!r})\n"
 
 
+def granted_in(folder):
+    """Return the statements of a driver that waits for its grant."""
+    return (
+        f"import pathlib, time; folder = pathlib.Path({str(folder)!r})\n"
+        "(folder / 'hello.a').write_text('{}')\n"
+        "while not (folder / 'grant').exists(): time.sleep(0.01)\n"
+    )
+
+
 def driven(folder, job, listeners):
     """Run a program as the driver of a private folder, and return what it printed."""
-    key, printed = f"private-{secrets.token_hex(6)}", []
-    environment = {**os.environ, IDENTITY_VARIABLE: key}
-    submitter = SparkSubmit([sys.executable, "-c", job], environment, offer_in(folder))
-    driver = Driver(submitter, printed.append)
-    driver.run(key, listeners)
+    printed, environment = [], {**os.environ, IDENTITY_VARIABLE: f"private-{secrets.token_hex(6)}"}
+    words = [sys.executable, "-c", granted_in(folder) + job]
+    driver = Driver(local_driver(words, environment, offer_in(folder)), printed.append)
+    driver.run(listeners)
     return printed, driver
 
 
-def offer_in(folder, lease_ttl_s=None):
-    return Offer(AttemptFolder(str(folder)), "run_job.py", b"{}", lease_ttl_s=lease_ttl_s)
+def offer_in(folder):
+    return Offer(AttemptFolder(str(folder)), "run_job.py", b"{}")
+
+
+class Here(Place):
+    """This host, on which a driver waits."""
+
+    name, is_local = "local", True
+
+    def start(self, runner, arguments):
+        Path(arguments[0], "hello.a").write_text("{}")
+
+    def state(self, handle):
+        return Running()
+
+
+@pytest.fixture
+def new_facts(folder, monkeypatch):
+    """Returns the facts that are new."""
+    monkeypatch.setattr(folder_driver, "_LOCAL_PERIOD_S", 0)
+    submitter = FolderDriver(AttemptFolder, Here(), offer_in(folder))
+    handle = submitter.submit(lambda _: None)
+    return lambda: submitter.read(handle, 0)
 
 
 def requested(time):
@@ -147,126 +175,51 @@ def test_no_fact_is_torn_beside_output_of_any_size(folder):
         assert [each["number"] for each in facts if each["fact"] == kind] == list(range(many))
 
 
-def test_what_hudi_logged_before_the_end_is_read_before_the_end(folder):
-    facts = PrivateFolder(offer_in(folder))
-    assert facts.new() == []
+def test_what_hudi_logged_before_the_end_is_read_before_the_end(folder, new_facts):
+    assert new_facts() == []
     exec(written(folder, "facts.jsonl", PROTECTED))  # noqa: S102 - our own statement
-    assert facts.new() == [PROTECTED]
+    assert new_facts() == [PROTECTED]
     exec(written(folder, "hudi.jsonl", requested(OWN)))  # noqa: S102
     exec(written(folder, "facts.jsonl", END))  # noqa: S102
-    assert facts.new() == [requested(OWN), END]
-    assert facts.new() == []
+    assert new_facts() == [requested(OWN), END]
+    assert new_facts() == []
 
 
 @pytest.mark.parametrize("torn", ['{"fact": "en', '{"fact": "end"}', '[1]\n{"fact": 3}\n{"end": 0}\n\n'])
-def test_what_is_no_whole_fact_is_left_out(folder, torn):
-    facts = PrivateFolder(offer_in(folder))
+def test_what_is_no_whole_fact_is_left_out(folder, new_facts, torn):
     (folder / "facts.jsonl").write_text(torn)
-    assert facts.new() == []
+    assert new_facts() == []
 
 
-def test_a_fact_that_is_written_in_parts_is_read_once_whole(folder):
-    facts, file = PrivateFolder(offer_in(folder)), folder / "hudi.jsonl"
+def test_a_fact_that_is_written_in_parts_is_read_once_whole(folder, new_facts):
     content = json.dumps(requested(OWN)) + "\n" + json.dumps(requested(RIVAL)) + "\n"
     parts = [content[start : start + 40] for start in range(0, len(content), 40)]
     read = []
     for part in parts:
-        with file.open("a") as opened:
+        with (folder / "hudi.jsonl").open("a") as opened:
             opened.write(part)
-        read += facts.new()
+        read += new_facts()
     assert read == [requested(OWN), requested(RIVAL)]
 
 
-def test_a_file_that_is_removed_is_read_to_its_end(folder):
-    """As by a cron job that removes what was not changed for days: Hudi's facts of an idle job."""
-    facts = PrivateFolder(offer_in(folder))
-    with (folder / "hudi.jsonl").open("a") as hudi:
-        assert facts.new() == []
-        (folder / "hudi.jsonl").unlink()
-        hudi.write(json.dumps(requested(OWN)) + "\n")
-        hudi.flush()
-        assert facts.new() == [requested(OWN)]
-    facts.close()
-    assert facts.new() == []
+def test_of_a_report_of_any_length_only_what_is_new_is_read(folder, new_facts, monkeypatch):
+    starts, read = [], AttemptFolder.read
+
+    def recorded(self, name, start=0):
+        starts.append((name, start))
+        return read(self, name, start)
+
+    monkeypatch.setattr(AttemptFolder, "read", recorded)
+    long = {**requested(OWN), "text": "x" * 2 * FIXED_FACTS}
+    exec(written(folder, "hudi.jsonl", long))  # noqa: S102 - our own statement
+    assert new_facts() == [long]
+    starts.clear()
+    exec(written(folder, "hudi.jsonl", requested(RIVAL)))  # noqa: S102
+    assert new_facts() == [requested(RIVAL)]
+    assert dict(starts)["hudi.jsonl"] > FIXED_FACTS
 
 
-def test_what_the_runner_reports_after_a_line_that_was_cut_off_is_read(folder):
-    facts = PrivateFolder(offer_in(folder))
+def test_what_the_runner_reports_after_a_line_that_was_cut_off_is_read(folder, new_facts):
     (folder / "facts.jsonl").write_text('{"fact": "protec')
     LocalReport(folder).add(json.dumps(END).encode() + b"\n")
-    assert facts.new() == [END]
-
-
-def says_hello(folder, nonce, left=None):
-    (folder / f"hello.{nonce}").write_bytes(Hello(nonce, left).to_bytes())
-
-
-def test_one_driver_is_granted_and_another_one_of_the_attempt_is_not(folder):
-    attempt = PrivateFolder(offer_in(folder))
-    assert attempt.new() == []
-    assert not (folder / "payload").exists(), "not before a driver waits for it"
-    says_hello(folder, "b", left="its JVM runs another application")
-    assert attempt.new() == []
-    says_hello(folder, "a")
-    assert attempt.new() == []
-    grant = Grant.from_bytes((folder / "grant").read_bytes())
-    assert grant == Grant("a", digest(b"{}"))
-    assert (folder / "payload").read_bytes() == b"{}"
-    says_hello(folder, "c")
-    assert attempt.new() == []
-    assert Grant.from_bytes((folder / "grant").read_bytes()) == grant
-
-
-def tick(number):
-    return {"fact": "tick", "number": number}
-
-
-def answer_in(folder):
-    return answer_from_bytes((folder / "life").read_bytes()) if (folder / "life").exists() else None
-
-
-def test_a_tick_is_answered_and_is_no_fact_for_the_attempt(folder):
-    attempt = PrivateFolder(offer_in(folder))
-    says_hello(folder, "a")
-    attempt.new()
-    exec(written(folder, "facts.jsonl", tick(1), PROTECTED))  # noqa: S102 - our own statement
-    assert attempt.new() == [PROTECTED]
-    assert answer_in(folder) == 1
-
-
-class Lease:
-    """A lease whose holder has extended it at some moment."""
-
-    extended_s, asked = float("-inf"), 0
-
-    def extend_soon(self):
-        self.asked += 1
-
-
-def test_a_tick_under_a_lease_is_answered_only_by_an_extension_that_began_after_it(folder):
-    attempt, lease = PrivateFolder(offer_in(folder, lease_ttl_s=60.0)), Lease()
-    says_hello(folder, "a")
-    attempt.new(lease)
-    lease.extended_s = time.monotonic()
-    exec(written(folder, "facts.jsonl", tick(1)))  # noqa: S102 - our own statement
-    attempt.new(lease)
-    attempt.new()  # a process without the lease
-    assert (answer_in(folder), lease.asked) == (None, 1)
-    lease.extended_s = time.monotonic()
-    exec(written(folder, "facts.jsonl", tick(2)))  # noqa: S102 - our own statement
-    attempt.new(lease)
-    assert (answer_in(folder), lease.asked) == (1, 2)
-    lease.extended_s = time.monotonic()
-    attempt.new(lease)
-    assert (answer_in(folder), lease.asked) == (2, 2)
-
-
-def test_a_disk_without_space_is_tried_again(folder, monkeypatch):
-    attempt = PrivateFolder(offer_in(folder))
-    says_hello(folder, "a")
-    with monkeypatch.context() as full:
-        full.setattr(AttemptFolder, "write", MagicMock(side_effect=TableUnreadableError("no space")))
-        assert attempt.new() == []
-    assert not (folder / "grant").exists()
-    attempt.new()
-    assert (folder / "grant").exists()
+    assert new_facts() == [END]

@@ -31,7 +31,8 @@ PUBLIC = {
     },
     "hooks.assets": {"hudi_asset", "normalized"},
     "hooks.hudi_table": {"HudiTableHook", "open_table", "storage_of"},
-    "hooks.drivers": {"LocalDrivers", "TaskDrivers", "drivers_of"},
+    "hooks.drivers": {"TaskDrivers", "drivers_of"},
+    "hooks.local": {"LocalDrivers", "place_of_handle", "place_of_task"},
     "hooks.kubernetes": {
         *("PodCluster", "api_client", "of_pod", "place_of_handle", "place_of_task"),
     },

@@ -20,8 +20,9 @@ from airflow_occ_provider.errors import CommitStateUnknownError, StateStoreError
 from airflow_occ_provider.hooks import task_run
 from airflow_occ_provider.hooks.task_run import open_journal
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
+from tests.local_drivers import handle_of
 
-DRIVER = DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42, 1000).handle()
+DRIVER = handle_of(DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42, 1000))
 SINCE = TableBefore(frozenset({"1", "2"}), 7)
 ATTEMPT = AttemptRecord(
     1,
@@ -256,10 +257,3 @@ def test_a_record_of_another_release_is_no_record(start, store, kept):
 
 def test_without_a_store_a_run_still_works():
     assert open_journal({"ti": Instance(1, 0)}).record.identity
-
-
-def test_a_driver_of_the_first_records_is_read_as_a_process_of_spark_submit():
-    first = {"host": "host", "boot": "boot", "namespace": "pid:[1]", "pid": 42, "started": 1000}
-    driver = AttemptRecord.from_json({**ATTEMPT.to_json(), "driver": first}).driver
-    assert (driver.submitter, str(driver)) == (DRIVER.submitter, str(DRIVER))
-    assert DriverProcess.of_handle(driver) == DriverProcess.of_handle(DRIVER)

@@ -9,11 +9,14 @@ from airflow_occ_provider.attempts.record_parts import Waiting
 from airflow_occ_provider.attempts.survivor import Fence, Settled, TableState, Wait, judge
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
+from tests.local_drivers import handle_of
 
 RULE = HeartbeatRule(1000, 5)
 NOW = 100_000
 OWN, OTHER = "20261121092507982", "20261121092507999"
-LOST = AttemptRecord(1, 14, "i", "/t", 90_000, DriverProcess(ProcessTable("far", "b", "n"), 42).handle())
+LOST = AttemptRecord(
+    1, 14, "i", "/t", 90_000, handle_of(DriverProcess(ProcessTable("far", "b", "n"), 42))
+)
 ENDED = replace(LOST, end="exit code 137", ended_ms=NOW - 2000)
 
 

@@ -542,7 +542,7 @@ class LeasedSpark:
     def feed(self, extensions):
         self.extensions = extensions
 
-    def run(self, key, listeners, on_start, guards):
+    def run(self, listeners, on_start, guards):
         on_start(Handle("in_memory", "a driver"))
         (listen,) = listeners
         listen({"fact": "protected", "options": 20})

@@ -28,13 +28,14 @@ from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
+from tests.local_drivers import handle_of
 from tests.unit.test_claim import IN_PROCESS
 from tests.unit.test_fence import LATE, ROLLBACK, roll_back
 from tests.unit.test_record import Store, Task
 from tests.unit.test_table import T1, T2, C, add, begin
 
-HERE = DriverProcess(ProcessTable.here(), 2**22 + 1).handle()  # no process has that id
-FAR = DriverProcess(ProcessTable("far", "b", "n"), 42).handle()
+HERE = handle_of(DriverProcess(ProcessTable.here(), 2**22 + 1))  # no process has that id
+FAR = handle_of(DriverProcess(ProcessTable("far", "b", "n"), 42))
 INTERVAL = {"hoodie.client.heartbeat.interval_in_ms": "60000"}
 
 

@@ -15,19 +15,19 @@ from airflow_occ_provider.submitters.processes import marked
 from tests.observed import until
 
 TASK = """
-import os, sys
+import os
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launcher
-Launcher().run(["sleep", "600"], os.environ, sys.argv[1], Flag())
+Launcher().run(["sleep", "600"], os.environ, Flag())
 """
 
 
 def test_its_lines_and_its_exit_code_are_kept():
     one = Launcher()
     command = ["sh", "-c", f"echo ${IDENTITY_VARIABLE}; echo two >&2; exit 3"]
-    assert one.run(command, {**os.environ, IDENTITY_VARIABLE: "me"}, "me", Flag()) == 3
-    assert one.said() == ["me\n", "two\n"]
-    assert one.said() == []
+    assert one.run(command, {**os.environ, IDENTITY_VARIABLE: "me"}, Flag()) == 3
+    assert one.output(0) == ["me\n", "two\n"]
+    assert one.output(0) == []
 
 
 def test_it_ends_when_the_task_is_asked_to_stop():
@@ -35,14 +35,14 @@ def test_it_ends_when_the_task_is_asked_to_stop():
     killed.set()
     identity = f"stopped-{os.getpid()}"
     environment = {**os.environ, IDENTITY_VARIABLE: identity}
-    assert Launcher().run(["sh", "-c", "sleep 600; true"], environment, identity, killed) < 0
+    assert Launcher().run(["sh", "-c", "sleep 600; true"], environment, killed) < 0
     assert marked(identity) == []
 
 
 def test_it_ends_with_a_task_that_is_killed():
     identity = f"killed-{os.getpid()}"
     task = subprocess.Popen(
-        [sys.executable, "-c", TASK, identity], env={**os.environ, IDENTITY_VARIABLE: identity}
+        [sys.executable, "-c", TASK], env={**os.environ, IDENTITY_VARIABLE: identity}
     )
     until(lambda: [one for one in marked(identity) if one.name() == "sleep"], "its child")
     task.kill()

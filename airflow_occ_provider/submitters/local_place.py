@@ -1,0 +1,116 @@
+"""A place of drivers on this host, by ``spark-submit`` in client mode."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
+from airflow_occ_provider.driver.contract import Hello
+from airflow_occ_provider.errors import NotSubmittedError
+from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.launcher import Launcher
+from airflow_occ_provider.submitters.place import Place
+from airflow_occ_provider.submitters.processes import (
+    LONGEST_END_S,
+    end_survivors,
+    marked,
+    session_of,
+)
+from airflow_occ_provider.submitters.signal_call import call_apart
+
+_POLL_S = 0.02
+
+
+class LocalLaunch(Protocol):
+    """One submission, such as ``hooks.launch.Launch``."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables of ``spark-submit``, one of which is the task run's identity."""
+
+    def command(self) -> Sequence[str]:
+        """Return the command line."""
+
+
+class LocalPlace(Place):
+    """Runs a driver as a process of this host, which ends with its task's process.
+
+    :param launch: ``None`` where drivers were started by other processes.
+    """
+
+    name = "local"
+    site = None
+    waits = True
+    is_local = True
+    period_s = 0.0
+    request_s = 0.0
+
+    def __init__(self, launch: LocalLaunch | None = None) -> None:
+        self._launch, self._launcher = launch, Launcher()
+        self._is_ended, self._is_there, self._has_returned = Flag(), Flag(), Flag()
+
+    def start(self, runner: str, arguments: Sequence[str]) -> None:  # noqa: ARG002
+        """Run ``spark-submit``, and end what it leaves behind.
+
+        :param runner: it is on the command line.
+        :param arguments: they are there too.
+        :raises NotSubmittedError: if it ends before a driver of it was there.
+        """
+        if self._launch is None:
+            raise AssertionError("there is nothing to submit")
+        try:
+            code = self._launcher.run(self._launch.command(), self._launch.environment, self._is_ended)
+        finally:
+            self._has_returned.set()
+        if not self._is_there.is_set():
+            raise NotSubmittedError(
+                f"spark-submit ended with exit code {code} before the job began",
+                remedy="correct what spark-submit says; nothing was run",
+            )
+
+    def identify(self, hello: Hello) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002
+        """Return the process of ``spark-submit``, and what finds it again."""
+        process = self._launcher.process
+        if self._launch is None or process is None:
+            raise AssertionError("nothing was submitted")
+        self._is_there.set()
+        identity = self._launch.environment[IDENTITY_VARIABLE]
+        return str(process), {**process.facts(), "identity": identity}
+
+    def state(self, handle: Handle) -> Running | Ended | Unseen:
+        """Return whether the driver, or anything that it started, is alive on this host."""
+        process = DriverProcess.of_facts(handle.facts)
+        if process == self._launcher.process:
+            code = self._launcher.exit_code
+            return Running() if code is None else Ended(code)
+        if not ProcessTable.here().proves(process.table):
+            return Unseen(f"{handle} is none of this host's processes")
+        is_alive = (process.has_its_id() and session_of(process.pid)) or marked(_identity(handle))
+        return Running() if is_alive else Ended(None)
+
+    def kill(self, handle: Handle | None) -> None:
+        """End the driver and all that it started, also in other sessions."""
+        self._is_ended.set()
+        process = DriverProcess.of_facts(handle.facts) if handle else self._launcher.process
+        if handle is None or process == self._launcher.process:
+            deadline = time.monotonic() + LONGEST_END_S
+            while not self._has_returned.is_set() and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+        elif process and ProcessTable.here().proves(process.table):
+            call_apart(lambda: end_survivors(_identity(handle), process), LONGEST_END_S)
+
+    def output(self, wait_s: float) -> list[str]:
+        """Return the lines that were printed since the last call."""
+        return self._launcher.output(wait_s)
+
+    def skip_output(self) -> None:
+        """Leave lines out rather than hold back the job."""
+        self._launcher.skip_output()
+
+
+def _identity(handle: Handle) -> str:
+    return str(handle.facts.get("identity", ""))
