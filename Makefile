@@ -12,7 +12,7 @@ SPARK6 := .venv-spark6
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 
 .PHONY: help install demo docs test test-rest test-all test-nightly nightly unit lint types format golden-logs golden-messages \
-	golden-tables corpus differential early-stop incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls stopped faulty-s3 pages pictures test-spark6 test-k8s golden-kubernetes \
+	golden-tables corpus differential early-stop early-stop-delay incremental commit-runs faults faults-contended faults-yarn model handovers outages crowd races stalls stopped faulty-s3 pages pictures test-spark6 test-k8s golden-kubernetes \
 	bench-timeline bench-import bench-leases bench-triggers bench-commits bench-remote bench-driver-requests bench-printing bench-overhead bench-pages bench-conflict \
 	stack stack-config stack-down clean
 
@@ -116,6 +116,9 @@ READS ?= 50
 TABLE ?= 9
 early-stop: $(INSTALLED)  ## What early stop foresees compared with what real Hudi then does (SERIES=500 SEED=7 HUDI=1.2.0)
 	$(BIN)/python -m tests.early_stop --races $(SERIES) --seed $(SEED) --hudi $(HUDI)
+
+early-stop-delay: $(INSTALLED)  ## How soon early stop ends a doomed driver (PLACE=local, yarn, via SEED=7)
+	$(BIN)/python -m tests.early_stop.delay --place $(or $(PLACE),local) --seed $(SEED)
 
 incremental: $(INSTALLED)  ## Incremental reads beside concurrent writers: each row once (READS=50 SEED=7 HUDI=1.2.0 TABLE=9)
 	$(BIN)/python -m tests.incremental --runs $(READS) --seed $(SEED) --hudi $(HUDI) --table $(TABLE)

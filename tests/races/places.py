@@ -55,7 +55,7 @@ def main() -> int:
     ):
         folder = Path(scratch)
         stack = services.enter_context(EmbeddedStack(folder / "stack"))
-        place = _started_place(arguments.place, folder, stack, services)
+        place = started_place(arguments.place, folder, stack, services)
         conf = Path(os.environ["SPARK_CONF_DIR"])
         (conf / "log4j2.properties").write_text(QUIET)
         with (conf / "spark-defaults.conf").open("a") as defaults:
@@ -83,7 +83,7 @@ def main() -> int:
     return 1 if True in wrong or (arguments.controls and False not in wrong) else 0
 
 
-def _started_place(
+def started_place(
     place: str, folder: Path, stack: EmbeddedStack, services: ExitStack
 ) -> Mapping[str, Any]:
     """Start what a place needs, and return the operator's arguments for it."""
