@@ -209,7 +209,8 @@ class FolderDriver:
         if isinstance(driver.state, Running):
             return driver.state
         if not driver.is_there or (driver.is_revoked and driver.watch.quiet_s > _QUIET_S):
-            return Unseen(driver.doubt)
+            said = driver.state.reason if isinstance(driver.state, Unseen) else ""
+            return Unseen("; ".join(filter(None, (driver.doubt, said))))
         return Running()
 
     def read(self, handle: Handle, wait_s: float) -> Sequence[Entry] | None:

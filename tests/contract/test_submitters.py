@@ -250,7 +250,9 @@ def test_a_driver_of_another_place_is_unseen(submitter):
     far = {"host": "far", "boot": "b", "namespace": "n", "pid": 42, "started": 1, "number": 10**6}
     far |= {"folder": "/nowhere/at/all", "nonce": "n", "payload": "p"}
     one = submitter(waits)
-    assert isinstance(one.poll(Handle(one.name, "far away", far)), Unseen)
+    state = one.poll(Handle(one.name, "far away", far))
+    assert isinstance(state, Unseen)
+    assert state.reason
 
 
 def refuses(_):

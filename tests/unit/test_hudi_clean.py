@@ -20,6 +20,7 @@ from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.log.facts import entry_of
 from airflow_occ_provider.attempts.record import RECORD_KEY
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
+from airflow_occ_provider.attempts.submitter import Ended
 from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.errors import (
     ConfigurationError,
@@ -35,6 +36,7 @@ from airflow_occ_provider.in_driver import clean as clean_job
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
+from tests.contract.in_memory_submitter import InMemorySubmitter
 from tests.golden.table_archive import unpack
 from tests.memory_store import MemoryStore
 from tests.unit.reports import fact, reported
@@ -287,6 +289,26 @@ def test_the_clean_of_an_earlier_try_is_ended_first(task, context):
     )
     task().execute(context)
     assert survivor.wait(10) < 0
+
+
+def test_the_clean_of_an_earlier_try_elsewhere_is_revoked_and_its_end_awaited(context):
+    def waits(_, asked_to_end):
+        asked_to_end.wait(60)
+        return -15
+
+    journal, revoked = open_journal(context), []
+    journal.store_identity()
+    submitter = InMemorySubmitter(waits, outlives_task=True)
+    handle = submitter.submit(lambda _: None)
+
+    def revoke(run, lease_ttl_s):
+        revoked.append((run, lease_ttl_s))
+        return {run: [handle]}
+
+    spark = SimpleNamespace(revoke_unrecorded=revoke, submitter=lambda _: submitter)
+    module.CleanRun(None, "/t", RULE, None).end_earlier_drivers(journal, spark, 600.0)
+    assert revoked == [(journal.record.identity, 600.0)]
+    assert submitter.poll(handle) == Ended(-15)
 
 
 def test_a_completed_write_without_its_files_fails_the_task(tmp_path, task, context):
