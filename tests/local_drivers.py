@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.driver_process import DriverProcess
-from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
+from airflow_occ_provider.submitters.driver_start import Offer
+from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.local_place import LocalPlace
 
 

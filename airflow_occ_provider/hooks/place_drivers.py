@@ -27,8 +27,10 @@ from airflow_occ_provider.hooks.launch import Launch
 from airflow_occ_provider.hooks.shared_folders import shared_folder
 from airflow_occ_provider.hooks.via import StartedPlace
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
+from airflow_occ_provider.submitters.attempt_files import Folder
+from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.flag import Flag
-from airflow_occ_provider.submitters.folder_driver import Folder, FolderDriver, Offer
+from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.place import Place
 
 _STORAGE = "storage_conn_id"

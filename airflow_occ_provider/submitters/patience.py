@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from airflow_occ_provider.errors import SubmitterUnreachableError
+from airflow_occ_provider.errors import OccError, SubmitterUnreachableError
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +57,16 @@ class Patience:
                 f"({error.message}): whether {driver} runs, and whether it commits, is unknown",
                 remedy=f"make {self.service} reachable again: the next try follows the driver",
             ) from error
+
+    def count_storage(self, what: str, error: OccError) -> SubmitterUnreachableError:
+        """Count a request to a storage without an answer, and return the error for it.
+
+        :param what: was asked for.
+        :raises SubmitterUnreachableError: if there was none for too long.
+        """
+        unreachable = SubmitterUnreachableError(error.message, remedy=error.remedy)
+        self.count(what, unreachable)
+        return unreachable
 
     def reset(self, driver: str) -> None:
         """Note an answer."""

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.driver.contract import FACTS, HUDI_FACTS
-from airflow_occ_provider.submitters import folder_driver
+from airflow_occ_provider.submitters import followed_driver
 from airflow_occ_provider.submitters.output import AHEAD, BATCH
 from tests.local_drivers import local_driver
 from tests.observed import until
@@ -26,7 +26,7 @@ ENDLESS = f"yes {'x' * (LINE - 1)} 2>/dev/null"  # it complains once nothing rea
 @pytest.fixture
 def printing(tmp_path, monkeypatch):
     """Start a driver whose job is a script; return its submitter and handle."""
-    monkeypatch.setattr(folder_driver, "_LOCAL_PERIOD_S", 0)
+    monkeypatch.setattr(followed_driver, "_LOCAL_PERIOD_S", 0)
     started = []
 
     def printing(script):

@@ -33,8 +33,9 @@ from airflow_occ_provider.hooks.submitters import follower
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.flag import Flag
-from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
+from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from airflow_occ_provider.submitters.place import Place
 from tests.contract import folder_job

@@ -14,7 +14,8 @@ from airflow_occ_provider.attempts.start_limit import NO_LIMIT
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.hooks.kubernetes import api_client
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
+from airflow_occ_provider.submitters.driver_start import Offer
+from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.kubernetes.api import PodApi
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from airflow_occ_provider.submitters.kubernetes.submission_conf import pod_name

@@ -19,7 +19,8 @@ from airflow_occ_provider.attempts.submitter import Ended
 from airflow_occ_provider.driver.contract import PAYLOAD
 from airflow_occ_provider.hooks.kubernetes import of_pod
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
+from airflow_occ_provider.submitters.driver_start import Offer
+from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from tests.k8s.cluster.node import ADDRESS, API
 from tests.k8s.conftest import left

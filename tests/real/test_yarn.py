@@ -17,7 +17,8 @@ from airflow_occ_provider.embedded.spark import spark_environment
 from airflow_occ_provider.embedded.yarn import EmbeddedYarn
 from airflow_occ_provider.errors import NotSubmittedError
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
+from airflow_occ_provider.submitters.driver_start import Offer
+from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.submitters.yarn.place import YarnPlace
 from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager

@@ -18,7 +18,8 @@ from airflow_occ_provider.errors import NotSubmittedError, SubmitterUnreachableE
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters import cluster_place
 from airflow_occ_provider.submitters.cluster_place import ClusterPlace
-from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
+from airflow_occ_provider.submitters.driver_start import Offer
+from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.processes import marked
 from tests.observed import until
 from tests.unit.folder_drivers import FolderDriverOfTest
@@ -91,7 +92,7 @@ def test_a_driver_that_says_hello_is_granted_and_the_wait_for_it_ends(folder):
     lines = []
     until(lambda: lines.extend(submitter.read(handle, 0.01)) or len(lines) == 2, "spark-submit's lines")
     assert lines == ["the lines\n", f"{folder}\n"]
-    until(lambda: submitter._call.returned_s, "the end of the wait")
+    until(lambda: submitter._start.returned_s, "the end of the wait")
     assert place.ended == []
 
 

@@ -28,15 +28,16 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.in_driver.report import Lines
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
-from airflow_occ_provider.submitters import folder_driver
-from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
+from airflow_occ_provider.submitters import driver_start, folder_driver, followed_driver
+from airflow_occ_provider.submitters.driver_start import Offer
+from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.patience import Patience
 from airflow_occ_provider.submitters.place import Place
 from tests.patched import only_in
 from tests.unit.folder_drivers import FolderDriverOfTest
 
 PAYLOAD = b'{"job": 1}'
-PERIODS = folder_driver._PERIODS
+PERIODS = followed_driver._PERIODS
 
 
 class Service(Place):
@@ -76,9 +77,9 @@ class Service(Place):
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(folder_driver, "_GATE_S", 0.01)
+    monkeypatch.setattr(driver_start, "_GATE_S", 0.01)
     monkeypatch.setattr(folder_driver, "_END_S", 0.05)
-    monkeypatch.setattr(folder_driver, "_PERIODS", ((1e9, 0.0),))
+    monkeypatch.setattr(followed_driver, "_PERIODS", ((1e9, 0.0),))
 
 
 @pytest.fixture
@@ -86,6 +87,11 @@ def folder(tmp_path):
     path = tmp_path / "attempt"
     path.mkdir()
     return path
+
+
+def clock_of(monkeypatch, now_s):
+    for module in (folder_driver, followed_driver):
+        only_in(monkeypatch, module, "time", monotonic=now_s)
 
 
 def opened(url):
@@ -199,8 +205,8 @@ class EmptyFolder:
 
 
 def test_the_longer_a_driver_is_waited_for_the_rarer_are_the_looks(monkeypatch):
-    monkeypatch.setattr(folder_driver, "_GATE_S", 0.3)
-    monkeypatch.setattr(folder_driver, "time", clock := Clock())
+    monkeypatch.setattr(driver_start, "_GATE_S", 0.3)
+    monkeypatch.setattr(driver_start, "time", clock := Clock())
     folder = EmptyFolder(clock)
     offer = Offer(folder, "runner.py", PAYLOAD, timedelta(hours=1))
     with pytest.raises(NotSubmittedError, match="the job has not begun within"):
@@ -221,12 +227,12 @@ def test_a_rare_look_does_not_delay_what_ends_the_wait(monkeypatch, reason):
         if waited_s < 1201:  # within a pause of five seconds
             return
         if reason == "the start failed":
-            driver._call.error = NotSubmittedError(reason, remedy="start it again")
+            driver._start.error = NotSubmittedError(reason, remedy="start it again")
         else:
             driver.killed.set()
 
-    monkeypatch.setattr(folder_driver, "_GATE_S", 0.3)
-    monkeypatch.setattr(folder_driver, "time", clock := Clock(wake))
+    monkeypatch.setattr(driver_start, "_GATE_S", 0.3)
+    monkeypatch.setattr(driver_start, "time", clock := Clock(wake))
     offer = Offer(EmptyFolder(clock), "runner.py", PAYLOAD, timedelta(hours=1))
     driver = FolderDriver(opened, Service(), offer)
     with pytest.raises(NotSubmittedError, match=reason):
@@ -242,7 +248,7 @@ def test_a_driver_that_does_not_come_is_waited_for_no_longer_than_its_limit(fold
 
 
 def test_an_operator_that_waits_and_has_returned_without_a_driver_is_an_error(folder, monkeypatch):
-    monkeypatch.setattr(folder_driver, "_COMES_S", 0.05)
+    monkeypatch.setattr(driver_start, "_COMES_S", 0.05)
     service = Service()
     service.waits = True
     with pytest.raises(NotSubmittedError, match="no driver of it is in the attempt's folder"):
@@ -275,7 +281,7 @@ def test_facts_are_returned_once_and_the_end_last(folder):
 def test_an_uncertain_end_is_one_once_a_request_cannot_be_under_way(folder, monkeypatch):
     driver, submitter, handle = granted(folder)
     now = [time.monotonic()]
-    only_in(monkeypatch, folder_driver, "time", monotonic=lambda: now[0])
+    clock_of(monkeypatch, lambda: now[0])
     driver.report({"fact": "end", "exit_code": 0, "is_certain": False})
     assert submitter.poll(handle) == Running()
     now[0] += attempt_half.REQUEST_S + 1
@@ -292,7 +298,7 @@ def test_facts_that_a_long_file_no_longer_has_are_missed(folder):
 
 
 def test_what_was_left_out_after_it_was_read_is_not_missed(folder, monkeypatch):
-    monkeypatch.setattr(folder_driver, "FIXED_FACTS", 0)  # so short a file is never cut
+    monkeypatch.setattr(followed_driver, "FIXED_FACTS", 0)  # so short a file is never cut
     driver, submitter, handle = granted(folder)
     driver.report(*({"fact": "hudi", "message": number} for number in range(4)))
     assert len(submitter.read(handle, 0)) == 4
@@ -346,7 +352,7 @@ def test_a_driver_that_left_has_done_nothing(folder):
 def test_a_silent_driver_is_over_after_its_life_and_two_requests(folder, monkeypatch):
     driver, submitter, handle = granted(folder)
     now = [time.monotonic()]
-    only_in(monkeypatch, folder_driver, "time", monotonic=lambda: now[0])
+    clock_of(monkeypatch, lambda: now[0])
     driver.report({"fact": "tick", "number": 1})
     assert submitter.poll(handle) == Running()
     now[0] += attempt_half.LIFE_S + 2 * attempt_half.REQUEST_S - 1
@@ -359,7 +365,7 @@ def test_a_revoked_and_silent_driver_is_unseen_until_its_end_is_proven(folder, m
     monkeypatch.setattr(folder_driver, "_END_S", 0)
     _, submitter, handle = granted(folder)
     now = [time.monotonic()]
-    only_in(monkeypatch, folder_driver, "time", monotonic=lambda: now[0])
+    clock_of(monkeypatch, lambda: now[0])
     submitter.end(handle)
     assert submitter.poll(handle) == Running(), "it may drain a commit"
     now[0] += 61
@@ -563,13 +569,13 @@ def test_a_table_without_a_parent_has_no_place_for_folders(table):
 
 
 def test_a_driver_is_looked_at_six_times_a_minute_after_the_first(folder, monkeypatch):
-    monkeypatch.setattr(folder_driver, "_PERIODS", PERIODS)
+    monkeypatch.setattr(followed_driver, "_PERIODS", PERIODS)
     _, submitter, handle = granted(folder)
     followed, began_s = submitter._followed(handle), time.monotonic()
     periods_s = {}
     for minute in (0, 1, 9, 10, 600):
         now_s = began_s + 60 * minute + 1
-        only_in(monkeypatch, folder_driver, "time", monotonic=lambda now_s=now_s: now_s)
+        only_in(monkeypatch, followed_driver, "time", monotonic=lambda now_s=now_s: now_s)
         periods_s[minute] = followed.period_s
     assert periods_s == {0: 1, 1: 10, 9: 10, 10: 10, 600: 10}
 
@@ -580,7 +586,7 @@ def test_who_asks_for_its_state_before_its_facts_gets_both_and_its_ticks_are_ans
 ):
     """As a trigger does, at each of its looks."""
     driver, _, handle = granted(folder)
-    monkeypatch.setattr(folder_driver, "_PERIODS", ((1e9, period_s),))
+    monkeypatch.setattr(followed_driver, "_PERIODS", ((1e9, period_s),))
     trigger = follower()
     for number in (1, 2, 3):
         message = {"fact": "hudi", "message": str(number)}
@@ -626,7 +632,7 @@ def test_facts_that_have_not_changed_are_not_read_again(folder):
 @pytest.mark.parametrize("seed", range(20))
 def test_no_fact_is_returned_twice_or_lost_unless_it_was_left_out(folder, monkeypatch, seed):
     """A process that reads from where it had read to, while the middle of the facts is left out."""
-    monkeypatch.setattr(folder_driver, "FIXED_FACTS", 300)
+    monkeypatch.setattr(followed_driver, "FIXED_FACTS", 300)
     draw, lines = random.Random(seed), Lines(300)
     _, submitter, handle = granted(folder)
     written, returned = [], []
@@ -771,7 +777,7 @@ def test_a_leased_driver_that_was_revoked_is_not_answered(folder, leased):
 def test_a_leased_driver_is_over_after_the_silence_of_its_lease(folder, leased, monkeypatch):
     driver, submitter, handle = leased
     now = [0.0]
-    only_in(monkeypatch, folder_driver, "time", monotonic=lambda: now[0])
+    clock_of(monkeypatch, lambda: now[0])
     driver.report(tick(1))
     assert isinstance(submitter.poll(handle), Running)
     now[0] = attempt_half.silence_s(TTL_S, attempt_half.REQUEST_S)

@@ -18,8 +18,9 @@ from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unse
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import NotSubmittedError, SubmitterUnreachableError
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters import cluster_place, folder_driver
-from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
+from airflow_occ_provider.submitters import cluster_place, driver_start
+from airflow_occ_provider.submitters.driver_start import Offer
+from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.kubernetes.api import PodApi
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from airflow_occ_provider.submitters.kubernetes.pod import Pod
@@ -420,7 +421,7 @@ def test_a_failed_driver_leaves_how_its_pod_ended_and_the_end_of_its_log():
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster_place, "_PERIODS_S", (0.0, 0.0))
     monkeypatch.setattr(cluster_place, "_LOOK_S", 0.01)
-    monkeypatch.setattr(folder_driver, "_GATE_S", 0.01)
+    monkeypatch.setattr(driver_start, "_GATE_S", 0.01)
     path = tmp_path / "attempt"
     path.mkdir()
     return path

@@ -22,8 +22,9 @@ from airflow_occ_provider.driver.contract import FIXED_FACTS
 from airflow_occ_provider.hooks.local import LocalDrivers
 from airflow_occ_provider.in_driver.report import LocalReport
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters import folder_driver
-from airflow_occ_provider.submitters.folder_driver import FolderDriver, Offer
+from airflow_occ_provider.submitters import followed_driver
+from airflow_occ_provider.submitters.driver_start import Offer
+from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.place import Place
 from tests.local_drivers import local_driver
 from tests.unit.reports import cause, fact
@@ -86,7 +87,7 @@ class Here(Place):
 @pytest.fixture
 def new_facts(folder, monkeypatch):
     """Returns the facts that are new."""
-    monkeypatch.setattr(folder_driver, "_LOCAL_PERIOD_S", 0)
+    monkeypatch.setattr(followed_driver, "_LOCAL_PERIOD_S", 0)
     submitter = FolderDriver(AttemptFolder, Here(), offer_in(folder))
     handle = submitter.submit(lambda _: None)
     return lambda: submitter.read(handle, 0)

@@ -14,7 +14,7 @@ from airflow_occ_provider.attempts.start_limit import StartLimit, late_start
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters.folder_driver import Offer
+from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.processes import marked
 from tests.local_drivers import local_driver
 

@@ -38,7 +38,7 @@ from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.operators import protected_run
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.attempt_folder import HIDDEN
-from airflow_occ_provider.submitters import folder_driver
+from airflow_occ_provider.submitters import driver_start, folder_driver, followed_driver
 from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import driver as driver_trigger
@@ -135,10 +135,10 @@ def starter(folder, store, tmp_path):
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     """Have processes and triggers look at once, and often."""
-    monkeypatch.setattr(folder_driver, "_GATE_S", 0.01)
+    monkeypatch.setattr(driver_start, "_GATE_S", 0.01)
     monkeypatch.setattr(folder_driver, "_END_S", 0.05)
     monkeypatch.setattr(folder_driver, "_KILL_S", 0.05)
-    monkeypatch.setattr(folder_driver, "_PERIODS", ((1e9, 0.0),))
+    monkeypatch.setattr(followed_driver, "_PERIODS", ((1e9, 0.0),))
     monkeypatch.setattr(base, "_NOTICE_S", -1000.0)
     monkeypatch.setattr(driver_trigger, "_POLL_S", 0.05)
     base.earliest_s.cache_clear()
@@ -335,6 +335,7 @@ def test_nothing_is_left_of_a_driver_that_died_without_a_word(start, folder, sto
     task, context = start()
     wait = deferred(task.execute, context)
     monkeypatch.setattr(folder_driver, "LIFE_S", 0.1)
+    monkeypatch.setattr(followed_driver, "LIFE_S", 0.1)
     monkeypatch.setattr(Place, "request_s", 0.1)
     the_driver().report(PROTECTED, {"fact": "tick", "number": 1})
     with pytest.raises(DriverKilledError):
