@@ -92,7 +92,8 @@ class CleanRun:
         for identity in run.record.identities:
             for handles in spark.revoke_unrecorded(identity, lease_ttl_s).values():
                 for handle in handles:
-                    end_earlier(spark.submitter(handle), handle, "an earlier try's clean")
+                    if end_earlier(spark.submitter(handle), handle, "an earlier try's clean"):
+                        self.log.info("The clean of an earlier try was running, and was ended.")
             remove_leftovers(identity)
 
     def _refuse(self, exit_code: int, reading: Reading, *, is_last: bool) -> None:

@@ -53,8 +53,7 @@ REMEDIES = {
     "worker.",
     Outcome.TIMED_OUT: "Look in the log what the driver waited for, or raise the task's "
     "execution_timeout.",
-    Outcome.NOT_STARTED: "Look for a lack of memory, disk space or network on the worker; if each try "
-    "ends so, correct the package or argument of spark-submit that the lines name.",
+    Outcome.NOT_STARTED: "Look for a lack of memory, disk space or network where the driver ran.",
     Outcome.UNKNOWN: "Look for the commit in the table's timeline before running again.",
 }
 

@@ -18,6 +18,7 @@ from airflow_occ_provider.hooks.launch import Launch
 from airflow_occ_provider.hooks.local import LocalDrivers
 from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
 from airflow_occ_provider.hooks.places import PlacedTask, place_type
+from airflow_occ_provider.submitters.local_place import LocalPlace
 
 _SERVICES = {"livy://": "LivyOperator", "aws://": "EmrServerlessStartJobOperator"}
 """The operators that submit to services, by how Spark's hook names a connection of them."""
@@ -79,6 +80,12 @@ def drivers_of(task: PlacedTask) -> TaskDrivers:
     if mode != "cluster":
         return LocalDrivers(mode)
     scheme = task.master.partition("://")[0]
+    if scheme == LocalPlace.name:
+        raise ConfigurationError(
+            f"connection {task.conn_id!r}",
+            f"the master {task.master!r} has no cluster mode",
+            remedy="use client mode, or name the master of a cluster",
+        )
     reason = f"the master {task.master!r} in cluster mode"
     return _drivers_in(_OTHER_NAMES.get(scheme, scheme), task, f"connection {task.conn_id!r}", reason)
 

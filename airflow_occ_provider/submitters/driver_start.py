@@ -146,12 +146,12 @@ class DriverStart:
         waited_s = 0.0 if self.place.is_local else time.monotonic() - self._begun_s
         until_s = time.monotonic() + _gate_period_s(waited_s)
         while True:
-            self._hand_on()
+            has_printed = self._hand_on()
             self._refuse_failed()
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 return
-            time.sleep(min(left_s, _GATE_S))
+            time.sleep(0 if has_printed else min(left_s, _GATE_S))
 
     def _hand_on(self) -> bool:
         """Hand on some of what was printed; return whether there was anything."""

@@ -21,6 +21,7 @@ from airflow_occ_provider.attempts.submitter import (
 from airflow_occ_provider.driver.attempt import LIFE_S, REQUEST_S, silence_s
 from airflow_occ_provider.driver.contract import GRANT, REVOKED, Grant, Hello
 from airflow_occ_provider.errors import (
+    FenceError,
     OccError,
     SubmitterUnreachableError,
     TableUnreadableError,
@@ -106,6 +107,8 @@ class FolderDriver:
             if driver.proof is None:
                 self._look(driver)
         except SubmitterUnreachableError as error:
+            if self.place.is_local and isinstance(driver.state, Running):
+                return driver.state
             return Unseen(error.message, is_away=not self.patience.is_over)
         if driver.proof:
             ended = Ended(driver.exit_code, log_is_whole=driver.is_whole)
@@ -125,12 +128,7 @@ class FolderDriver:
         """
         driver = self._followed(handle)
         if self.killed.is_set():
-            self.end(handle)
-            if driver.proof is None:
-                raise SubmitterUnreachableError(
-                    f"{handle} was revoked, and its end was not seen: {driver.doubt}",
-                    remedy="no action if the task is cleared: its next try waits for that end",
-                )
+            self._end_killed(driver)
         if driver.is_read:
             return None
         early_s = driver.looked_at + driver.period_s - time.monotonic()
@@ -145,12 +143,14 @@ class FolderDriver:
             if is_due and driver.proof is None:
                 self._look(driver)
             self._answer(driver)
+        if has_returned and self.place.is_local and isinstance(driver.state, Running):
+            raise _endless()
         if driver.is_followed:
             self.place.skip_output()
         facts, driver.new = driver.new, []
         if self._is_over(driver):
             rest = self.place.output(0)
-            driver.is_read = not rest
+            driver.is_read = not (rest or driver.new)
             lines += rest or (self.place.last_lines(handle) if driver.exit_code else [])
         entries = [*facts, *lines]
         return entries or (None if driver.is_read else [])
@@ -161,13 +161,31 @@ class FolderDriver:
         if self._is_over(driver):
             return
         is_killed, is_again = self.killed.is_set(), driver.is_revoked
+        until_s = time.monotonic() + (_KILL_S if is_killed else _END_S)
         # A driver that ends itself lets a commit finish that it has begun. On this host that is not
         # waited for, and the folder of an earlier process may be gone.
         if not (self.place.is_local or driver.is_revoked or driver.proof):
             driver.is_revoked = self._revoke(driver.folder, "its task was asked to end it")
         if is_killed or is_again or self.place.is_local:
             self.place.kill(handle)
-        until_s = time.monotonic() + (_KILL_S if is_killed else _END_S)
+        # A signal handler makes this call too: what it has interrupted may hold a lock of the storage.
+        if not (is_killed and self.place.is_local):
+            self._await_end(handle, until_s)
+
+    def _end_killed(self, driver: FollowedDriver) -> None:
+        """End a driver whose task was asked to stop.
+
+        :raises SubmitterUnreachableError: if its end is not seen at once.
+        """
+        self.end(driver.handle)
+        self._await_end(driver.handle, time.monotonic() + _KILL_S)
+        if driver.proof is None:
+            raise SubmitterUnreachableError(
+                f"{driver.handle} was asked to end, and its end was not seen: {driver.doubt}",
+                remedy="no action if the task is cleared: its next try waits for that end",
+            )
+
+    def _await_end(self, handle: Handle, until_s: float) -> None:
         while isinstance(self.poll(handle), Running) and time.monotonic() < until_s:
             time.sleep(_LOOK_S)
 
@@ -240,7 +258,9 @@ class FolderDriver:
         """
         name, place = self.place.identify(hello)
         facts = {"folder": folder.url, "nonce": grant.nonce, "payload": grant.payload}
-        life = {LEASE_TTL_FACT: ttl_s, SILENCE_FACT: silence_s(ttl_s or LIFE_S, REQUEST_S)}
+        life = {LEASE_TTL_FACT: ttl_s}
+        if not self.place.is_local:  # no process of another host sees its silence
+            life[SILENCE_FACT] = silence_s(ttl_s or LIFE_S, REQUEST_S)
         return Handle(self.name, name, {**self.origin, **place, **facts, **life})
 
     def _followed(self, handle: Handle) -> FollowedDriver:
@@ -251,3 +271,10 @@ class FolderDriver:
             folder = self.offer.folder if self.offer and is_offered else self.open_folder(url)
             self._drivers[nonce] = FollowedDriver(handle, folder, is_local=self.place.is_local)
         return self._drivers[nonce]
+
+
+def _endless() -> FenceError:
+    return FenceError(
+        "something that the driver started does not end",
+        remedy="look in the worker's processes what it waits for, and end it",
+    )

@@ -126,7 +126,7 @@ class FollowedDriver:
         began = looked_at - self.folder.stale_s
         grant, names = grant_of(self.handle), self.folder.entries()
         # Only a process that has just begun needs more than its own clock.
-        asks_clock = bool(names) and self.looked_at == float("-inf")
+        asks_clock = bool(names) and self.looked_at == float("-inf") and not self.is_local
         if asks_clock:
             self.folder.write(NOW, b"")
             names = self.folder.entries()
@@ -151,7 +151,7 @@ class FollowedDriver:
         self.watch, self.looked_at = watch, looked_at
         ttl_s = self.lease_ttl_s or LIFE_S
         step = next_settle_step(view, watch, why="", ttl_s=ttl_s, request_s=request_s)
-        if isinstance(step, Over):
+        if isinstance(step, Over) and (not self.is_local or isinstance(self.state, Ended)):
             self._conclude(step)
         elif isinstance(step, LookLater):
             self.doubt = step.reason if names else f"{self.folder.url} is not there any more"
@@ -199,8 +199,8 @@ class FollowedDriver:
     def _conclude(self, over: Over) -> None:
         """Note the end."""
         self.proof, self.proven_at = over, time.monotonic()
-        if self.exit_code is None and isinstance(self.state, Ended):
-            self.exit_code = self.state.exit_code
+        if isinstance(self.state, Ended) and (self.is_local or self.exit_code is None):
+            self.exit_code = self.state.exit_code or self.exit_code  # a wrapper may fail after its job
         if self.exit_code is None and not self.is_local:
             self.exit_code = EXIT_REFUSED if over.proof is Proof.LEFT else _KILLED
         if over.proof is Proof.LEFT:

@@ -1,8 +1,8 @@
 """A gate that starts a driver at its parent's signal, and not without the parent.
 
 Run as ``gate.py PARENT_PID COMMAND [ARGUMENT ...]``: becomes the command once a byte arrives at its
-standard input. So the parent can record a driver before the driver does anything. If the input ends
-first, the parent is gone and nothing is started. It imports the standard library only.
+standard input, and is killed if the parent dies, also before that byte. If the input ends first, the
+parent is gone and nothing is started. It imports the standard library only.
 """
 
 from __future__ import annotations

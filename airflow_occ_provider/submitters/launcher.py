@@ -59,7 +59,8 @@ class Launcher:
         :param killed: set when it must end.
         :param limit: the longest that it may run; then it is ended, and its lines say so.
         """
-        begun_s, late = time.monotonic(), None
+        begun_s, late = time.monotonic(), ""
+        identity = environment[IDENTITY_VARIABLE]
         process: Any = subprocess.Popen(
             [sys.executable, "-I", "-S", gate.__file__, str(os.getpid()), *command],
             env=environment,
@@ -68,7 +69,6 @@ class Launcher:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        identity = environment[IDENTITY_VARIABLE]
         reader = _Reader(process.stdout, self._output)
         listener = threading.Thread(target=reader.read, daemon=True, name="driver-log")
         try:
@@ -83,7 +83,8 @@ class Launcher:
                     self._stop(process, identity)
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_LOOK_S)
-            self._end_orphans(process, identity, killed)
+            if self._end_orphans(process, identity, killed):
+                self.exit_code = int(process.returncode)
         except BaseException:
             end_session(process, identity)
             raise
@@ -93,8 +94,7 @@ class Launcher:
         if late:
             self._output.add(f"{late}\n".encode())
         self._output.close()
-        self.exit_code = int(process.returncode)
-        return self.exit_code
+        return int(process.returncode)
 
     def output(self, wait_s: float) -> list[str]:
         """Return the next lines, a limited number.
@@ -115,23 +115,26 @@ class Launcher:
         self._output.allow_skipping()
         end_session(process, identity)
 
-    def _end_orphans(self, process: Any, identity: str, killed: Flag) -> None:
-        """End the processes that outlive the command.
+    def _end_orphans(self, process: Any, identity: str, killed: Flag) -> bool:
+        """End the processes that outlive the command; return whether they have ended.
 
         They keep its output open, in its session or in one of their own. A JVM of Spark among them is
         the driver itself, which a wrapper has started: it is waited for.
         """
-        deadline, quiet = time.monotonic() + _ORPHAN_GRACE_S, 0
+        deadline, quiet, was_stopped = time.monotonic() + _ORPHAN_GRACE_S, 0, False
         while quiet < _LOOKS:  # a process shows no environment during its exec
             survivors = list({*session_of(process.pid), *marked(identity)})
             quiet = 0 if survivors else quiet + 1
             is_late = time.monotonic() > deadline and not any(map(_is_driver, survivors))
             if survivors and (is_late or killed.is_set()):
+                if was_stopped:
+                    return False
+                was_stopped = True
                 pids = ", ".join(str(survivor.pid) for survivor in survivors)
                 self._stop(process, identity)
                 self._output.add(f"Ended processes that the driver has left behind: {pids}.\n".encode())
-                return
             time.sleep(_LOOK_S if survivors else _LOOK_S / 10)
+        return True
 
 
 @dataclass(slots=True)

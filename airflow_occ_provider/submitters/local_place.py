@@ -86,7 +86,10 @@ class LocalPlace(Place):
         process = DriverProcess.of_facts(handle.facts)
         if process == self._launcher.process:
             code = self._launcher.exit_code
-            return Running() if code is None else Ended(code)
+            if code is not None:
+                return Ended(code)
+            if not self._has_returned.is_set():
+                return Running()
         if not ProcessTable.here().proves(process.table):
             return Unseen(f"{handle} is none of this host's processes")
         is_alive = (process.has_its_id() and session_of(process.pid)) or marked(_identity(handle))
@@ -98,10 +101,13 @@ class LocalPlace(Place):
         process = DriverProcess.of_facts(handle.facts) if handle else self._launcher.process
         if handle is None or process == self._launcher.process:
             deadline = time.monotonic() + LONGEST_END_S
-            while not self._has_returned.is_set() and time.monotonic() < deadline:
+            while not self._is_over() and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
         elif process and ProcessTable.here().proves(process.table):
             call_apart(lambda: end_survivors(_identity(handle), process), LONGEST_END_S)
+
+    def _is_over(self) -> bool:
+        return self._launcher.exit_code is not None or self._has_returned.is_set()
 
     def output(self, wait_s: float) -> list[str]:
         """Return the lines that were printed since the last call."""

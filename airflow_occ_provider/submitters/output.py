@@ -11,6 +11,7 @@ BATCH = 1 << 13  # bytes; beside a job that prints, Airflow logs 100 to 500 kB/s
 AHEAD = 1 << 20
 LAST = 1 << 15
 LONGEST_LINE = 1 << 20
+_LOOK_S = 0.2
 _HUDI = b"oodie"  # in the names of Hudi's exceptions, which may explain the end of a job
 
 _LEFT_OUT = "{} lines are left out here: the job prints faster than the task's log takes them.\n"
@@ -35,9 +36,7 @@ class Output:
 
     def allow_skipping(self) -> None:
         """Skip lines from now on: the attempt needs none for what it knows of the driver."""
-        with self._changed:
-            self._may_skip = True
-            self._changed.notify_all()
+        self._may_skip = True  # without the lock, which a signal handler's interrupted code may hold
 
     def add(self, lines: bytes) -> None:
         """Add whole lines; wait for room while none may be skipped."""
@@ -51,7 +50,7 @@ class Output:
             self._changed.notify_all()
             self._skip_to(AHEAD)
             while self._size > AHEAD:
-                self._changed.wait()
+                self._changed.wait(_LOOK_S)
                 self._skip_to(AHEAD)
 
     def close(self) -> None:

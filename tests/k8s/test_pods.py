@@ -40,7 +40,8 @@ def test_a_driver_does_nothing_before_it_is_recorded_and_leaves_nothing(tmp_path
         time.sleep(3)  # it may not run in any time
         ran.append((tmp_path / "ran").exists())
 
-    handle, entries = driver.submit(record), []
+    entries = []
+    handle = driver.submit(record, entries.append)
     until(lambda: (read := driver.read(handle, 0.1)) is None or entries.extend(read), "the end")
     assert ran == [False]
     assert (tmp_path / "ran").exists()

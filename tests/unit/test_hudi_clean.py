@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import subprocess
@@ -306,7 +307,7 @@ def test_the_clean_of_an_earlier_try_elsewhere_is_revoked_and_its_end_awaited(co
         return {run: [handle]}
 
     spark = SimpleNamespace(revoke_unrecorded=revoke, submitter=lambda _: submitter)
-    module.CleanRun(None, "/t", RULE, None).end_earlier_drivers(journal, spark, 600.0)
+    module.CleanRun(None, "/t", RULE, logging.getLogger()).end_earlier_drivers(journal, spark, 600.0)
     assert revoked == [(journal.record.identity, 600.0)]
     assert submitter.poll(handle) == Ended(-15)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import secrets
+import signal
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,12 +20,13 @@ from airflow_occ_provider.attempts.guards.one_table import OneTable
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob
-from airflow_occ_provider.attempts.submitter import Running
+from airflow_occ_provider.attempts.submitter import SILENCE_FACT, Running
 from airflow_occ_provider.driver.contract import FIXED_FACTS
+from airflow_occ_provider.errors import FenceError
 from airflow_occ_provider.hooks.local import LocalDrivers
 from airflow_occ_provider.in_driver.report import LocalReport
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters import followed_driver
+from airflow_occ_provider.submitters import followed_driver, launcher
 from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.place import Place
@@ -59,9 +63,10 @@ def granted_in(folder):
     )
 
 
-def driven(folder, job, listeners):
+def driven(folder, job, listeners, printed=None):
     """Run a program as the driver of a private folder, and return what it printed."""
-    printed, environment = [], {**os.environ, IDENTITY_VARIABLE: f"private-{secrets.token_hex(6)}"}
+    printed = [] if printed is None else printed
+    environment = {**os.environ, IDENTITY_VARIABLE: f"private-{secrets.token_hex(6)}"}
     words = [sys.executable, "-c", granted_in(folder) + job]
     driver = Driver(local_driver(words, environment, offer_in(folder)), printed.append)
     driver.run(listeners)
@@ -73,12 +78,16 @@ def offer_in(folder):
 
 
 class Here(Place):
-    """This host, on which a driver waits."""
+    """This host, on which a driver waits until a test is over."""
 
-    name, is_local = "local", True
+    name, is_local, waits = "local", True, True
+
+    def __init__(self, over):
+        self.over = over
 
     def start(self, runner, arguments):
         Path(arguments[0], "hello.a").write_text("{}")
+        self.over.wait(60)
 
     def state(self, handle):
         return Running()
@@ -88,9 +97,10 @@ class Here(Place):
 def new_facts(folder, monkeypatch):
     """Returns the facts that are new."""
     monkeypatch.setattr(followed_driver, "_LOCAL_PERIOD_S", 0)
-    submitter = FolderDriver(AttemptFolder, Here(), offer_in(folder))
+    submitter = FolderDriver(AttemptFolder, Here(over := threading.Event()), offer_in(folder))
     handle = submitter.submit(lambda _: None)
-    return lambda: submitter.read(handle, 0)
+    yield lambda: submitter.read(handle, 0)
+    over.set()
 
 
 def requested(time):
@@ -132,6 +142,29 @@ def test_nothing_that_a_job_prints_is_a_fact(folder):
     assert RIVAL not in log.instants.requested
     assert BACK not in log.instants.requested
     assert driver.exit_code == 0
+
+
+def test_a_command_that_fails_after_its_job_has_failed(folder):
+    job = written(folder, "facts.jsonl", PROTECTED, END) + "import sys; sys.exit(3)"
+    _, driver = driven(folder, job, [])
+    assert driver.exit_code == 3
+
+
+def test_what_does_not_end_fails_the_task(folder, monkeypatch):
+    monkeypatch.setattr(launcher, "_ORPHAN_GRACE_S", 0.2)
+    monkeypatch.setattr(launcher, "end_session", lambda *_: False)  # as of a process in a dead mount
+    job = "import subprocess; child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+    printed = []
+    with pytest.raises(FenceError, match="does not end"):
+        driven(folder, job, [], printed)
+    (pid,) = re.findall(r"left behind: (\d+)", "".join(printed))
+    os.kill(int(pid), signal.SIGKILL)
+
+
+def test_a_process_of_this_host_is_never_proven_over_by_its_silence(folder):
+    submitter = FolderDriver(AttemptFolder, Here(over := threading.Event()), offer_in(folder))
+    assert SILENCE_FACT not in submitter.submit(lambda _: None).facts
+    over.set()
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.rglob("*.log"))[::7], ids=lambda path: path.stem)
