@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import random
 import shutil
 import statistics
@@ -33,12 +32,11 @@ from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.hudi.writer.options import writer_options
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from tests.conftest import SMALL_TABLES
 from tests.differential.session import start_spark
 from tests.observed import until
 from tests.races.places import PLACES, started_place
 from tests.via_runs import Run
-from tests.writers import NO_METADATA_TABLE, QUIET, inflight, stack_lock_options
+from tests.writers import NO_METADATA_TABLE, inflight, stack_lock_options
 
 JOB = Path(__file__).parents[1] / "jobs" / "contended_write.py"
 MOST_S = 20.0
@@ -133,10 +131,6 @@ def main() -> int:
         services.callback(spark.stop)
         stack = services.enter_context(EmbeddedStack(folder / "stack"))
         place = started_place(arguments.place, folder, stack, services)
-        conf = Path(os.environ["SPARK_CONF_DIR"])
-        (conf / "log4j2.properties").write_text(QUIET)
-        with (conf / "spark-defaults.conf").open("a") as defaults:
-            defaults.write(SMALL_TABLES)
         template = folder / "template" / _NAME
         lock = stack_lock_options(stack, str(template))
         rig = Rig(folder / "lake", spark, lock, place, is_deferrable=arguments.place == "yarn")

@@ -56,10 +56,6 @@ def main() -> int:
         folder = Path(scratch)
         stack = services.enter_context(EmbeddedStack(folder / "stack"))
         place = started_place(arguments.place, folder, stack, services)
-        conf = Path(os.environ["SPARK_CONF_DIR"])
-        (conf / "log4j2.properties").write_text(QUIET)
-        with (conf / "spark-defaults.conf").open("a") as defaults:
-            defaults.write(SMALL_TABLES)
         started = time.monotonic()
         races = [
             *((seed, True) for seed in range(arguments.seed, arguments.seed + arguments.runs)),
@@ -90,14 +86,18 @@ def started_place(
     os.environ["AIRFLOW_CONN_LOCK"] = json.dumps(stack.lock_connection)
     os.environ["AIRFLOW__HUDI_OCC__SITE_ID"] = "races"
     os.environ.update(stack.environment)
-    if place == "via":
-        operator = "airflow.providers.standard.operators.bash.BashOperator"
-        return {"via": operator, "via_kwargs": {"bash_command": _BY_BASH, "append_env": True}}
     connection: Mapping[str, Any] = {"conn_type": "spark", "host": _MASTER}
     if place == "yarn":
         yarn = services.enter_context(EmbeddedYarn(folder / "yarn"))
         os.environ.update(yarn.environment(stack.environment))
         connection = yarn_connection(yarn)
+    conf = Path(os.environ["SPARK_CONF_DIR"])  # YARN has its own
+    (conf / "log4j2.properties").write_text(QUIET)
+    with (conf / "spark-defaults.conf").open("a") as defaults:
+        defaults.write(SMALL_TABLES)
+    if place == "via":
+        operator = "airflow.providers.standard.operators.bash.BashOperator"
+        return {"via": operator, "via_kwargs": {"bash_command": _BY_BASH, "append_env": True}}
     os.environ["AIRFLOW_CONN_SPARK_OF_RACES"] = json.dumps(connection)
     return {"conn_id": "spark_of_races", "driver_memory": "1g"}
 
