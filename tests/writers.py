@@ -146,6 +146,14 @@ class WriterThread:
         raise NotImplementedError
 
 
+class _BeatingTable(HudiTable):
+    """A table as an attempt leaves it whose task died with its driver: all heartbeats stay."""
+
+    def retire_heartbeat(self, instant_time: str) -> bool:
+        """Keep it."""
+        return False
+
+
 @dataclass
 class Writer(WriterThread):
     """An attempt by ``spark-submit`` on this machine."""
@@ -207,7 +215,8 @@ class Writer(WriterThread):
         return local_driver(command, environment, offer)
 
     def _run(self) -> Settlement:
-        table = HudiTable(str(self.table), self.file_system, timeout_s=self.timeout_s)
+        kind_of_table = HudiTable if self.retire else _BeatingTable
+        table = kind_of_table(str(self.table), self.file_system, timeout_s=self.timeout_s)
         log = DriverLog()
         environment = {**self.stack.environment, **self.environment}
         arguments, scheme = (str(self.table), *self.arguments), self.scheme or table.scheme
@@ -252,7 +261,6 @@ class Writer(WriterThread):
             self.exit_code,
             before=before,
             stop=self.stop,
-            retire=self.retire,
             commits=self.commits,
         )
 

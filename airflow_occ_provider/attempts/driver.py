@@ -105,7 +105,7 @@ class Driver:
             raise
 
     def follow(self, listeners: Sequence[Listener], guards: Sequence[Guard] = ()) -> None:
-        """Watch a started driver to its end, and end all that it started.
+        """Watch a started driver to its end.
 
         :param guards: asked after each batch of lines and at every tick; the first stop ends it.
         :raises FenceError: if one of its processes does not end.
@@ -122,12 +122,6 @@ class Driver:
             raise SubmitterUnreachableError(
                 f"{self.handle} is unseen: {state.reason}",
                 remedy="no action if the task is retried: the next try looks for the driver",
-            )
-        self.end()
-        if not self.ended:
-            raise FenceError(
-                "something that the driver started does not end",
-                remedy="look in the worker's processes what it waits for, and end it",
             )
 
     def _read(self, handle: Handle, listeners: Sequence[Listener], guards: Sequence[Guard]) -> None:

@@ -176,7 +176,6 @@ def settle(
     *,
     before: TableBefore = NOTHING_BEFORE,
     stop: Stop | None = None,
-    retire: bool = True,
     rule: HeartbeatRule = DEFAULT_RULE,
     log_is_read: bool = True,
     commits: Commits = Commits.ONE,
@@ -185,15 +184,14 @@ def settle(
 
     Without a commit, a guard's reason to stop the driver decides, whatever the exit code; a failure that
     the runner reported overrules exit code 0; and exit code 0 proves nothing if the log does not show
-    that the driver was protected.
+    that the driver was protected. The heartbeats of instants that it left unfinished are removed, so
+    that no writer has to wait for them.
 
     :param signature: signs the attempt's commits.
     :param log: the driver's whole log.
     :param exit_code: the driver's, negative for a signal.
     :param before: what the table had before the first attempt of the task run.
     :param stop: why a guard ended it, if one did; a commit that landed before still counts.
-    :param retire: whether to remove the heartbeats of own instants that the driver left
-        unfinished, so that no writer has to wait for them; only for a driver that has ended.
     :param rule: by which other writers judge the driver's heartbeats.
     :param log_is_read: whether the log was read to its end, so that what it lacks did not happen.
     :param commits: how many commits the job makes.
@@ -217,7 +215,7 @@ def settle(
     timeline = snapshot.timeline
     pending = {instant.time for instant in timeline.pending_writes()}
     ghosts = [time for time in log.own_instants if time in pending]
-    retired = retire_heartbeats(table, ghosts) if retire else ()
+    retired = retire_heartbeats(table, ghosts)
     ended = _Ended(log, log.exit_code(exit_code, is_read=log_is_read), own, stop, log_is_read)
     ended_well = log.ended_well(exit_code, is_read=log_is_read, was_stopped=stop is not None)
     writes = [write for time in log.own_instants if (write := timeline.find(time)) and write.is_write]

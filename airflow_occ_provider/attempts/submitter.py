@@ -110,6 +110,7 @@ class Submitter(Protocol):
 
         :param wait_s: seconds to wait if there are none.
         :return: ``None`` once the driver has ended and its log is read.
+        :raises FenceError: if something that the driver started does not end.
         :raises SubmitterUnreachableError: if the service that knows has not answered for too long.
         """
 

@@ -91,8 +91,14 @@ class FolderDriver:
         offer = self.offer
         if offer is None:
             raise AssertionError("there is nothing to submit")
-        parts = (self.place, offer, self._handle, self.killed, self.patience, echo)
-        self._start = DriverStart(*parts)
+        self._start = DriverStart(
+            place=self.place,
+            offer=offer,
+            describe=self._handle,
+            killed=self.killed,
+            patience=self.patience,
+            echo=echo,
+        )
         try:
             return self._start.granted(started)
         except BaseException:
@@ -123,6 +129,7 @@ class FolderDriver:
     def read(self, handle: Handle, wait_s: float) -> Sequence[Entry] | None:
         """Return the driver's facts since the last call; ``None`` after its end.
 
+        :raises FenceError: if something that the driver started does not end.
         :raises SubmitterUnreachableError: if the storage has not answered for long, or if the task was
             asked to stop and the driver's end is not seen at once: the task has no time to wait for it.
         """
@@ -143,8 +150,9 @@ class FolderDriver:
             if is_due and driver.proof is None:
                 self._look(driver)
             self._answer(driver)
-        if has_returned and self.place.is_local and isinstance(driver.state, Running):
-            raise _endless()
+        error = self._start.error if self._start else None
+        if isinstance(error, FenceError) and not lines:
+            raise error
         if driver.is_followed:
             self.place.skip_output()
         facts, driver.new = driver.new, []
@@ -271,10 +279,3 @@ class FolderDriver:
             folder = self.offer.folder if self.offer and is_offered else self.open_folder(url)
             self._drivers[nonce] = FollowedDriver(handle, folder, is_local=self.place.is_local)
         return self._drivers[nonce]
-
-
-def _endless() -> FenceError:
-    return FenceError(
-        "something that the driver started does not end",
-        remedy="look in the worker's processes what it waits for, and end it",
-    )

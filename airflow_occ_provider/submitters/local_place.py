@@ -9,7 +9,7 @@ from typing import Protocol
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.driver.contract import Hello
-from airflow_occ_provider.errors import NotSubmittedError
+from airflow_occ_provider.errors import FenceError, NotSubmittedError
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launcher
@@ -59,6 +59,7 @@ class LocalPlace(Place):
         :param runner: it is on the command line.
         :param arguments: they are there too.
         :raises NotSubmittedError: if it ends before a driver of it was there.
+        :raises FenceError: if something that it started does not end.
         """
         if self._launch is None:
             raise AssertionError("there is nothing to submit")
@@ -70,6 +71,11 @@ class LocalPlace(Place):
             raise NotSubmittedError(
                 f"spark-submit ended with exit code {code} before the job began",
                 remedy="correct what spark-submit says; nothing was run",
+            )
+        if self._launcher.exit_code is None:
+            raise FenceError(
+                "something that the driver started does not end",
+                remedy="look in the worker's processes what it waits for, and end it",
             )
 
     def identify(self, hello: Hello) -> tuple[str, Mapping[str, object]]:  # noqa: ARG002

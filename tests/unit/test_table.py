@@ -484,12 +484,6 @@ def test_a_ghost_is_retired_and_another_writer_is_not(folder, table):
     assert sorted(path.name for path in (folder / ".heartbeat").iterdir()) == [f".{T2}.crc", T2]
 
 
-def test_retiring_can_be_left_out(folder, table):
-    begin(folder, T1)
-    assert settle(table, SIGNATURE, log_of(T1), 137, retire=False).retired == ()
-    assert (folder / ".heartbeat" / T1).exists()
-
-
 def test_a_job_that_swallows_its_failed_write_did_not_end_well(folder, table):
     begin(folder, T1)
     settlement = settle(table, SIGNATURE, log_of(T1), 0)
