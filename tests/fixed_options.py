@@ -7,7 +7,7 @@ from airflow_occ_provider.attempts.preparation import Preparation
 
 
 def fix_options(run, site, options, task):
-    """Give a ``ProtectedRun`` its options.
+    """Give a ``ProtectedTry`` its options.
 
     :param task: what its commits are signed with, besides the run's identity.
     """

@@ -188,6 +188,17 @@ class DriverRun(Protocol):
     def is_remote(self) -> bool:
         """Whether the driver runs elsewhere, with files of its own, and outlives the task."""
 
+    @property
+    def longest_end_s(self) -> float:
+        """The most seconds that it takes to end a driver."""
+
+    @property
+    def deploy_mode(self) -> str | None:
+        """Spark's deploy mode; ``None`` for Spark's default."""
+
+    def read_site(self) -> Callable[[], Site]:
+        """Begin to read the configuration of the drivers' site; return what waits for it."""
+
     def refuse(self, job: SparkJob, site: Site) -> None:
         """Refuse a job that cannot be made safe where its driver would run.
 

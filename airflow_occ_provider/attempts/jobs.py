@@ -17,8 +17,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from airflow_occ_provider.attempts.choices import AdmissionMode
-from airflow_occ_provider.attempts.claim import Claim, Isolation
 from airflow_occ_provider.attempts.sql_text import SqlText, read_sql
 from airflow_occ_provider.attempts.streamer import refuse_unsafe_arguments
 from airflow_occ_provider.attempts.submission import SparkJob, local_path
@@ -26,7 +24,6 @@ from airflow_occ_provider.attempts.work import JobFile, canonical
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.options import RULES, SQL_RULES, Rule
 from airflow_occ_provider.in_driver import run_function, run_main, run_sql
-from airflow_occ_provider.storage.address import canonical_table, named_partitions
 from airflow_occ_provider.storage.table import HudiTable
 
 _OF_DRIVERS = frozenset({*sys.stdlib_module_names, "numpy", "pandas", "pyspark"})
@@ -290,87 +287,26 @@ def refuse_context(parameters: Iterable[str], given: Iterable[str]) -> None:
         )
 
 
-def named_job(task: Any) -> Job:
-    """Return the kind of job that an operator's rendered fields name."""
-    arguments = tuple(task.application_args or ())
-    if task.sql:
-        return Sql(task.sql, task.table, task.table_name)
-    if task._java_class:
-        return MainClass(task._java_class, task.application or "", arguments)
-    return PythonFile(task.application, arguments)
-
-
-def refuse_two_jobs(task: Any) -> None:
+def refuse_two_jobs(sql: object, **others: object) -> None:
     """Refuse a task without a job, or with several.
 
+    :param others: ``application``, ``java_class`` and ``application_args``.
     :raises ConfigurationError: then.
     """
-    given = {
-        "application": task.application,
-        "java_class": task._java_class,
-        "application_args": task.application_args,
-    }
-    others = [name for name, value in given.items() if value]
-    if task.sql and others:
+    given = [name for name, value in others.items() if value]
+    if sql and given:
         raise ConfigurationError(
-            others[0],
+            given[0],
             "given beside sql, which is the job",
             remedy="leave it out; templates are the arguments of a text of SQL",
         )
-    if not (task.sql or task.application or task._java_class):
+    if not (sql or others["application"] or others["java_class"]):
         raise ConfigurationError("application", "there is no job", remedy="give application, or sql")
 
 
-def claim_of(task: Any, job: Job, table: HudiTable, *, learns: bool = False) -> Claim:
-    """Return the claim of a writing task, with what its job implies.
-
-    :param learns: whether the task's last commits may say what it changes, if they are signed.
-    :raises ConfigurationError: if a path of the scope was rendered empty, or is not below a table; or if
-        the job reads what it writes, and the task is not queued.
-    """
-    implied = "" if task.isolation is Isolation.SERIALIZABLE else job.reads(table)
-    if implied:
-        task.isolation = Isolation.SERIALIZABLE
-        task.log.info("isolation='serializable' is implied: %s. The task runs exclusively.", implied)
-    refuse_unqueued(task.admission, task.isolation)
-    partitions = named_partitions(task.scope)
-    useless = _why_not_learned(task, job, partitions) if learns else ""
-    if useless:
-        task.log.info("learn_scope has no effect: %s.", useless)
-    path = canonical_table(task.table)
-    return Claim(
-        path,
-        partitions,
-        isolation=task.isolation,
-        learns=learns and not useless,
-        overwrites=job.overwrites(table),
-    )
-
-
-def _why_not_learned(task: Any, job: Job, partitions: tuple[str, ...] | None) -> str:
-    if partitions is not None:
-        return "scope is given"
-    if not job.signs:
-        return "the job's commits are not signed"
-    if task.isolation is Isolation.SERIALIZABLE:
-        return "isolation='serializable' needs a scope that is certain"
-    return "the task is not queued" if task.admission is AdmissionMode.OFF else ""
-
-
-def refuse_unqueued(admission: AdmissionMode, isolation: Isolation | str) -> None:
-    """Refuse a writer that needs the queue and is not queued.
-
-    :raises ConfigurationError: then.
-    """
-    if admission is AdmissionMode.OFF and isolation == Isolation.SERIALIZABLE:
-        raise ConfigurationError(
-            "admission",
-            "off, and isolation='serializable': only the queue keeps such a writer apart from others",
-            remedy="leave admission out",
-        )
-
-
-def spark_job(job: Job, table: HudiTable, conf: Mapping[str, object], deploy_mode: str) -> SparkJob:
+def spark_job(
+    job: Job, table: HudiTable, conf: Mapping[str, object], deploy_mode: str | None
+) -> SparkJob:
     """Return the PySpark job by which a job of any kind runs.
 
     :raises ConfigurationError: for a job that cannot be made safe.

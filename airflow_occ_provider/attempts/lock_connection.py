@@ -13,6 +13,12 @@ class LockConnection(Protocol):
 
     lock_conn_id: str
 
+    def validate(self) -> None:
+        """Refuse a connection whose fields are wrong; asks no service.
+
+        :raises ConfigurationError: with the first field.
+        """
+
     def options(self, table: str) -> dict[str, str]:
         """Return Hudi's lock options for the table at a base path."""
 

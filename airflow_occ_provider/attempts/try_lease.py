@@ -37,7 +37,6 @@ _LONGEST_WAIT_S = 600.0
 class TryLease:
     """Holds a lease for one try of a task, or makes the try wait for it.
 
-    :param longest_end_s: the most seconds that it takes to end the driver.
     :param absence_ms: the most milliseconds between the death of a process of the task and the start
         of the next one, without the wait for a worker slot.
     :param on_granted: called with the seconds that the try waited for the lease.
@@ -48,7 +47,6 @@ class TryLease:
     lock: LockConnection
     owner: Callable[[], Owner]
     spark: DriverRun
-    longest_end_s: float
     timeout: timedelta
     on_granted: Callable[[float], None]
     on_released: Callable[[float], None]
@@ -213,12 +211,12 @@ class TryLease:
 
     def _refuse_short(self, terms: Terms) -> None:
         """Refuse a time to live that is too short to end a driver in it."""
-        least_s = least_ttl_s(self.longest_end_s)
+        least_s = least_ttl_s(self.spark.longest_end_s)
         if terms.ttl_ms < least_s * 1000:
             raise ConfigurationError(
                 f"connection {self.lock.lock_conn_id!r}, time to live of leases",
                 f"{terms.ttl_ms / 1000:g} s is too short for a writer that only its lease protects: "
-                f"ending its driver takes up to {self.longest_end_s:g} s",
+                f"ending its driver takes up to {self.spark.longest_end_s:g} s",
                 remedy=f"raise it to {least_s} s: lease_ttl_s, or a metastore's hive.txn.timeout",
             )
 

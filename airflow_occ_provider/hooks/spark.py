@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -49,22 +50,28 @@ def spark_hook(task: Any) -> SparkSubmitHook:
     return hook
 
 
-def attempt_hook(hook: SparkSubmitHook, task: Any) -> SparkSubmitHook:
-    """Return the hook with a task's present values; it looks up nothing."""
+def attempt_hook(
+    hook: SparkSubmitHook,
+    name: str,
+    arguments: Sequence[str],
+    env_vars: Mapping[str, str],
+    conf: Mapping[str, Any],
+) -> SparkSubmitHook:
+    """Return a copy of the hook with an attempt's values; it looks up nothing."""
     hook = copy(hook)
-    hook._name = task.name or ""
-    hook._application_args, hook._env_vars = task.application_args, task.env_vars
-    hook._conf = task.conf or {}
+    hook._name, hook._application_args = name, list(arguments)
+    hook._env_vars, hook._conf = dict(env_vars), dict(conf)
     return hook
 
 
-def add_lineage(task: Any, context: Context) -> None:
-    """Add OpenLineage's properties, as ``SparkSubmitOperator.execute`` does."""
-    task.conf = task.conf or {}
+def with_lineage(conf: Mapping[str, Any], task: Any, context: Context) -> dict[str, Any]:
+    """Return Spark's settings with OpenLineage's, as ``SparkSubmitOperator`` does."""
+    settings = dict(conf)
     if task._openlineage_inject_parent_job_info:
-        task.conf = inject_parent_job_information_into_spark_properties(task.conf, context)
+        settings = inject_parent_job_information_into_spark_properties(settings, context)
     if task._openlineage_inject_transport_info:
-        task.conf = inject_transport_information_into_spark_properties(task.conf, context)
+        settings = inject_transport_information_into_spark_properties(settings, context)
+    return settings
 
 
 def environment(task: Any) -> dict[str, str]:

@@ -12,9 +12,9 @@ from airflow_occ_provider.attempts.choices import (
     refuse_foreign,
     resolution_choice,
 )
-from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.clean_run import CleanRun
 from airflow_occ_provider.attempts.journal import now_ms
+from airflow_occ_provider.attempts.protected_try import ProtectedTry
 from airflow_occ_provider.attempts.typed_values import switch
 from airflow_occ_provider.attempts.waits import InstantsWait
 from airflow_occ_provider.errors import TableUnreadableError, WriterAliveError
@@ -25,10 +25,8 @@ from airflow_occ_provider.hudi.writer.fate import ENDED, Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.in_driver import clean as clean_job
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
-from airflow_occ_provider.operators.protected_run import ProtectedRun
 from airflow_occ_provider.operators.waits import defer
-from airflow_occ_provider.storage.address import canonical_table, named
-from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.storage.address import named
 from airflow_occ_provider.storage.watch import Observation
 
 if TYPE_CHECKING:
@@ -139,10 +137,6 @@ class HudiCleanOperator(HudiSparkOperator):
         self._wait_if_needed(clean, clean.observe(), chosen or self._named, since_ms)
         return self._deferring(lambda _: self._clean(run, clean), context)
 
-    def claim(self, table: HudiTable) -> Claim:  # noqa: ARG002
-        """Return the claim of a clean: it may touch the whole table, and declares nothing."""
-        return Claim(canonical_table(self.table), None)
-
     def _steps(self, context: Context) -> dict[str, Any]:
         """Wait if the task should, clean, and return the result by the table."""
         run = self._protected_run(context)
@@ -162,12 +156,12 @@ class HudiCleanOperator(HudiSparkOperator):
     def _named(self) -> tuple[str, ...]:
         return named("instants", self.instants) if self.instants else ()
 
-    def _clean_run(self, run: ProtectedRun) -> CleanRun:
+    def _clean_run(self, run: ProtectedTry) -> CleanRun:
         """Return a clean that judges heartbeats by its driver's options, the site's included."""
         rule = HeartbeatRule.of(run.prepare().options)
         return CleanRun(run.table, self.table, rule, self.log)
 
-    def _clean(self, run: ProtectedRun, clean: CleanRun) -> dict[str, Any]:
+    def _clean(self, run: ProtectedTry, clean: CleanRun) -> dict[str, Any]:
         clean.end_earlier_drivers(run.journal, run.spark, run.lease_ttl_s)
         options = run.known_options()
         with run.alone_if_unlocked(options, self.table) as admitted:

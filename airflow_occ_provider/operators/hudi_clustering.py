@@ -12,9 +12,9 @@ from airflow_occ_provider.attempts.choices import (
     refuse_foreign,
     resolution_choice,
 )
-from airflow_occ_provider.attempts.claim import ServiceClaim
 from airflow_occ_provider.attempts.service_limits import PARTITION_OPTIONS
 from airflow_occ_provider.attempts.service_plans import ServiceTask, named_plans, refuse_instants
+from airflow_occ_provider.attempts.service_run import FOREIGN, serve
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
@@ -22,9 +22,6 @@ from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.table_service import DeadPlan, Service, ServiceOp
 from airflow_occ_provider.in_driver import table_service as service_job
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
-from airflow_occ_provider.operators.service_run import FOREIGN, serve
-from airflow_occ_provider.storage.address import canonical_table, named_partitions
-from airflow_occ_provider.storage.table import HudiTable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, RetryPolicy
@@ -72,6 +69,7 @@ class HudiClusteringOperator(HudiSparkOperator):
 
     template_fields: Sequence[str] = (*HudiSparkOperator.template_fields, "scope", "instants")
     ui_color = "#e4e9f7"
+    service = Service.CLUSTERING
 
     def __init__(
         self,
@@ -121,14 +119,6 @@ class HudiClusteringOperator(HudiSparkOperator):
         refuse_instants(instants, self.op)
         self.take_arguments()
 
-    def claim(self, table: HudiTable) -> ServiceClaim:
-        """Return the claim of the task before it clusters.
-
-        :raises ConfigurationError: if a path of the scope was rendered empty, or is not below a table.
-        """
-        path, version = canonical_table(self.table), table.config().version
-        return ServiceClaim(path, self._partitions, Service.CLUSTERING, version)
-
     def refuse_options(self, options: Mapping[str, Any]) -> None:
         """Refuse Hudi options that contradict the operator's parameters.
 
@@ -143,12 +133,8 @@ class HudiClusteringOperator(HudiSparkOperator):
                 )
 
     def _steps(self, context: Context) -> dict[str, Any]:
-        return serve(self._protected_run(context), self._service_task())
+        return serve(self._begun_run(context), self._service_task())
 
     def _service_task(self) -> ServiceTask:
         named = named_plans(self.instants)
-        return ServiceTask(Service.CLUSTERING, self.op, self.dead_plan, self.plan_timeout, named)
-
-    @property
-    def _partitions(self) -> tuple[str, ...] | None:
-        return named_partitions(self.scope)
+        return ServiceTask(self.service, self.op, self.dead_plan, self.plan_timeout, named)

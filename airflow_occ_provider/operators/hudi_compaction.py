@@ -12,17 +12,14 @@ from airflow_occ_provider.attempts.choices import (
     refuse_foreign,
     resolution_choice,
 )
-from airflow_occ_provider.attempts.claim import ServiceClaim
 from airflow_occ_provider.attempts.service_plans import ServiceTask, named_plans, refuse_instants
+from airflow_occ_provider.attempts.service_run import FOREIGN, serve
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.table_service import DeadPlan, Service, ServiceOp
 from airflow_occ_provider.in_driver import table_service as service_job
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
-from airflow_occ_provider.operators.service_run import FOREIGN, serve
-from airflow_occ_provider.storage.address import canonical_table
-from airflow_occ_provider.storage.table import HudiTable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, RetryPolicy
@@ -67,6 +64,7 @@ class HudiCompactionOperator(HudiSparkOperator):
 
     template_fields: Sequence[str] = (*HudiSparkOperator.template_fields, "instants")
     ui_color = "#e4e9f7"
+    service = Service.COMPACTION
 
     def __init__(
         self,
@@ -115,15 +113,9 @@ class HudiCompactionOperator(HudiSparkOperator):
         refuse_instants(instants, self.op)
         self.take_arguments()
 
-    def claim(self, table: HudiTable) -> ServiceClaim:
-        """Return the claim of the task before it compacts."""
-        version = table.config().version
-        path = canonical_table(self.table)
-        return ServiceClaim(path, None, Service.COMPACTION, version)
-
     def _steps(self, context: Context) -> dict[str, Any]:
-        return serve(self._protected_run(context), self._service_task())
+        return serve(self._begun_run(context), self._service_task())
 
     def _service_task(self) -> ServiceTask:
         named = named_plans(self.instants)
-        return ServiceTask(Service.COMPACTION, self.op, self.dead_plan, self.plan_timeout, named)
+        return ServiceTask(self.service, self.op, self.dead_plan, self.plan_timeout, named)

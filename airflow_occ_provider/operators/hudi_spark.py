@@ -2,58 +2,46 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowRuntimeError
 
-from airflow_occ_provider.attempts.admitted import Admitted
-from airflow_occ_provider.attempts.attempt_recorder import audit_task_run
 from airflow_occ_provider.attempts.choices import (
     AdmissionMode,
     constant_options,
     refuse_unfit,
     refuse_wrong_pairs,
 )
-from airflow_occ_provider.attempts.claim import Claim
-from airflow_occ_provider.attempts.commit import Commit, facts_of, run_commits
-from airflow_occ_provider.attempts.earlier_tries import EarlierTries, end_earlier_drivers
+from airflow_occ_provider.attempts.claim import Isolation
+from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.jobs import Job, PythonFile
-from airflow_occ_provider.attempts.journal import known_state
 from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.preflight import resume_unwatched
-from airflow_occ_provider.attempts.preparation import Preparation, strategy_option
-from airflow_occ_provider.attempts.reattach import begun_attempt
-from airflow_occ_provider.attempts.record import AttemptRecord
-from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE
+from airflow_occ_provider.attempts.preparation import strategy_option
+from airflow_occ_provider.attempts.protected_try import ProtectedTry
 from airflow_occ_provider.attempts.submission import refuse_contradictions
-from airflow_occ_provider.attempts.waits import DriverEvent, WaitNeeded, wait_for_survivor
-from airflow_occ_provider.attempts.write_attempt import WriteAttempt
-from airflow_occ_provider.errors import ConfigurationError, FenceError
-from airflow_occ_provider.hooks import metrics
-from airflow_occ_provider.hooks.asset_events import emit_asset_events
+from airflow_occ_provider.attempts.waits import DriverEvent, WaitNeeded
+from airflow_occ_provider.attempts.write import Write
+from airflow_occ_provider.attempts.write_spec import WriteSpec
+from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.driver_output import HudiDriverLink
-from airflow_occ_provider.hooks.table_link import HudiTableLink
-from airflow_occ_provider.hooks.task_run import due_ms, hide, open_journal
+from airflow_occ_provider.hooks.table_link import HudiTableLink, show_table
+from airflow_occ_provider.hooks.task_run import hide, open_journal
 from airflow_occ_provider.hooks.typed_arguments import TypedArguments
 from airflow_occ_provider.hooks.via import ViaPlace, operator_path, refuse_beside_via
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
-from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import RULES, SQL_RULES, writer_options
 from airflow_occ_provider.hudi.writer.secrets import all_secrets, redact
-from airflow_occ_provider.operators.protected_run import ProtectedRun
+from airflow_occ_provider.hudi.writer.table_service import Service
+from airflow_occ_provider.operators.airflow_task_run import AirflowTaskRun
 from airflow_occ_provider.operators.retry_policy import BudgetedRetries
 from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.operators.waits import defer, log_admission
-from airflow_occ_provider.storage.address import is_one_table
-from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.storage.address import named_partitions
 from airflow_occ_provider.submitters.flag import Flag
 
 if TYPE_CHECKING:
@@ -103,14 +91,18 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
     conflict_resolution: Strategy | None
     early_stop: EarlyStop = EarlyStop.OFF
     hudi_options: Any
+    scope: Any = None
+    isolation: Isolation | str = Isolation.SNAPSHOT
+    learn_scope: bool = False
+    service: ClassVar[Service | None] = None
     admission: AdmissionMode
     admission_timeout: timedelta
     preflight_timeout: timedelta = timedelta(0)
     commits: Commits = Commits.ONE
-    require_commit: bool | None
+    require_commit: bool | None = None
     start_timeout: timedelta | None = None
-    survivor_timeout: timedelta
-    deferrable: bool
+    survivor_timeout: timedelta = timedelta(hours=12)
+    deferrable: bool = True
     committed: Commit | None = None
 
     def __init__(
@@ -185,10 +177,6 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         """Return the task's own job."""
         return PythonFile(self.application, tuple(self.application_args or ()))
 
-    def claim(self, table: HudiTable) -> Claim:
-        """Return the claim of the task before it writes."""
-        raise NotImplementedError
-
     def take_arguments(self) -> None:
         """Convert and judge what is known of the arguments when the DAG is parsed.
 
@@ -216,120 +204,56 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         """
         refuse_wrong_pairs(self.table, self.early_conflict_detection, self.conflict_resolution, options)
 
-    def _steps(self, context: Context) -> dict[str, Any]:
-        """Settle the earlier tries, run the job once, and return its result by the table."""
-        started = time.monotonic()
-        run = self._protected_run(context)
-        run.look_up()
-        run.warn_of_few_retries()
-        with known_state(run.journal):
-            begun = begun_attempt(
-                run.journal, run.spark.submitter, self.table, run.work_digest, self.log
-            )
-            commit = None if begun else self._settle_earlier(run)
-        if begun:
-            commit = self._continue(run, begun)
-        elif commit is None:
-            run.refuse_deaths()
-            options = run.known_options()
-            run.wait_for_rivals(options)
-            with run.admitted(options) as admitted:
-                run.preflight(HeartbeatRule.of(options)).begin(run.claim, options)
-                commit = self._attempt(run, admitted)
-        self.committed, record = commit, run.journal.record
-        snapshot = run.table.snapshot(missing_ok=True)
-        recorded = () if run.user_job.signs else record.instants_in(self.table)
-        commits = run_commits(snapshot, record.identities, record.since or NOTHING_BEFORE, recorded)
-        if commit and commit.instant.time not in [one.instant.time for one in commits]:  # archived
-            commits = [commit, *commits]
-        result = {**facts_of(commits), "seconds": round(time.monotonic() - started, 1)}
-        emit_asset_events(context, self.outlets, self.table, result)
-        audit_task_run(record, snapshot, self.log, commits, self.commits)
-        run.journal.succeed()
-        return result
+    def spec(self, context: Context) -> WriteSpec:
+        """Return what the user wrote, rendered, as one value.
 
-    def _settle_earlier(self, run: ProtectedRun) -> Commit | None:
-        """Return what an earlier try committed, once none of them can commit any more."""
-        journal, work, preparation = run.journal, run.work_digest, run.prepare()
-        rule = HeartbeatRule.of(preparation.options)
-        tries = EarlierTries(
-            journal,
-            run.open,
-            rule,
-            clean=partial(self._roll_back, run, preparation),
-            log=self.log,
-            signed=run.user_job.signs,
-            commits=self.commits,
-            signature=preparation.signature,
-            due_ms=due_ms(run.context),
-        )
-        run.recover()
-        end_earlier_drivers(journal, run.spark.submitter, self.log)
-        commit = tries.commit(self.table, work)
-        if commit is None and journal.record.unsettled:
-            wait = tries.settle()
-            commit = tries.commit(self.table, work)
-            if wait and commit is None:
-                wait_for_survivor(journal, wait, rule, self.survivor_timeout)
-        if commit:
-            tries.close()
-            run.spark.forget(*journal.record.identities)
-        elif journal.record.digest not in ("", work):
-            self.log.info("The task's application, arguments, table or scope are others than before.")
-            journal.abandon(work)
-        return commit
-
-    def _roll_back(self, run: ProtectedRun, preparation: Preparation, table: str) -> None:
-        """Have Hudi roll back a table's failed writes, alone if its lock excludes no other process."""
-        if not is_one_table(table, self.table):  # an earlier try's table, under that table's own lock
-            lock = run.lock.options(table)
-            preparation = replace(preparation, options={**preparation.options, **lock})
-        with run.alone_if_unlocked(preparation.options, table) as admitted:
-            exit_code, reading = run.run_clean(preparation, table, admitted)
-            admitted.refuse_if_lost()
-        if exit_code:
-            raise FenceError(
-                f"the lazy clean of {table} failed (exit code {exit_code}): {' '.join(reading.lines)}",
-                remedy="correct what the task's log shows; nothing was run, so nothing is lost",
-            )
-
-    def _attempt(self, run: ProtectedRun, admitted: Admitted) -> Commit | None:
-        """Run the job once; return what it committed, if anything."""
-        preparation = run.prepare(admitted.order_token, starts=True)
-        return self._write_attempt(run).commit(run.job, run.work_digest, preparation, admitted)
-
-    def _continue(self, run: ProtectedRun, begun: AttemptRecord) -> Commit | None:
-        """Continue the attempt that an earlier process began; return what it committed."""
-        preparation = run.prepare(begun.order_token)
-        with run.admitted(preparation.options, begun, was_leased=self._watched.is_leased) as admitted:
-            return self._write_attempt(run).resumed(begun, self._watched, preparation, admitted)
-
-    def _write_attempt(self, run: ProtectedRun) -> WriteAttempt:
-        return WriteAttempt(
-            run=run.journal,
-            table=run.table,
-            path=self.table,
-            claim=run.claim,
-            lock=run.lock,
-            spark=run.spark,
-            require_commit=self.require_commit,
-            commits=self.commits,
-            early_stop=self.early_stop,
+        :raises ConfigurationError: for a value that only its rendering shows to be wrong.
+        """
+        options = {str(key): value for key, value in (self.hudi_options or {}).items()}
+        self.refuse_options(options)
+        return WriteSpec(
+            self.table,
+            self.job(context),
+            partitions=named_partitions(self.scope),
+            isolation=Isolation(self.isolation),
+            learns=self.learn_scope,
+            service=self.service,
             is_queued=self.admission is not AdmissionMode.OFF,
+            admission_timeout=self.admission_timeout,
+            preflight_timeout=self.preflight_timeout,
+            survivor_timeout=self.survivor_timeout,
+            early_detection=self.early_conflict_detection,
+            resolution=self.conflict_resolution,
+            early_stop=self.early_stop,
+            commits=self.commits,
+            require_commit=self.require_commit,
             is_deferrable=self.deferrable,
-            grants=partial(self._grants, run),
-            on_settled=run.measured,
-            on_margin=partial(metrics.own_heartbeat_margin, run.work),
-            log=self.log,
+            deaths=self.retry_policy.rules.budgets["worker"],
+            hudi_options=options,
+            conf=dict(self.conf or {}),
         )
 
-    def _grants(self, run: ProtectedRun, error: BaseException) -> bool | None:
-        """Return whether the retry policy will grant a retry; ``None`` if it is unknown."""
-        now = run.journal.now
-        try:
-            return self.retry_policy.grants(error, now.number, now.max_tries, run.context)
-        except (AirflowRuntimeError, OSError, EOFError):  # Airflow asks the policy again
-            return None
+    def show_options(self, options: Mapping[str, str]) -> None:
+        """Show a driver's options among the rendered fields.
+
+        :param options: without their secrets.
+        """
+        self.hudi_defaults = dict(options)
+
+    def show_submission(self, submission: Mapping[str, Any]) -> None:
+        """Show among the rendered fields what is submitted instead of the user's job."""
+        self.submission = dict(submission)
+
+    def show_commit(self, commit: Commit | None) -> None:
+        """Show OpenLineage the commit of the task run.
+
+        :param commit: ``None`` if it wrote nothing.
+        """
+        self.committed = commit
+
+    def _steps(self, context: Context) -> dict[str, Any]:
+        """Do the task's work, and return its result by the table."""
+        return self._write(context).result()
 
     def _resumed_steps(self, context: Context) -> dict[str, Any]:
         return self._steps(context)
@@ -341,9 +265,22 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         except WaitNeeded as needed:
             defer(self, needed.wait)
 
-    def _protected_run(self, context: Context) -> ProtectedRun:
+    def _write(self, context: Context) -> Write:
+        """Return the write of this try."""
+        return Write(self._begun_run(context), self._watched)
+
+    def _begun_run(self, context: Context) -> ProtectedTry:
+        """Return this try, once people see the task's table and are warned of too few retries."""
+        run, ti = self._protected_run(context), context["ti"]
+        show_table(context)
+        self.retry_policy.warn_of_few(ti.max_tries or 0, self.own_retries, self.log)
+        return run
+
+    def _protected_run(self, context: Context) -> ProtectedTry:
+        """Return this try."""
         self._spark = SparkRun(self, context, self._killed)
-        return ProtectedRun(self, context, self._spark, is_resumed=self._is_resumed)
+        task_run = AirflowTaskRun(self, context, self._is_resumed)
+        return ProtectedTry(self.spec(context), task_run, self._spark, self.log)
 
     def _do_render_template_fields(
         self,

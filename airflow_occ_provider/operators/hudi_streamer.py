@@ -12,9 +12,9 @@ from airflow_occ_provider.attempts.choices import (
     refuse_foreign,
     resolution_choice,
 )
-from airflow_occ_provider.attempts.claim import Claim, Isolation
+from airflow_occ_provider.attempts.claim import Isolation
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
-from airflow_occ_provider.attempts.jobs import Job, MainClass, claim_of
+from airflow_occ_provider.attempts.jobs import Job, MainClass
 from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.streamer import streamer_arguments
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
@@ -23,7 +23,6 @@ from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
-from airflow_occ_provider.storage.table import HudiTable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, RetryPolicy
@@ -146,7 +145,3 @@ class HudiStreamerOperator(HudiSparkOperator):
             self.table, name, self.table_type, source=source, ordering=ordering, operation=self.op
         )
         return MainClass(STREAMER, self.application or "", (*fixed, *self.streamer_args))
-
-    def claim(self, table: HudiTable) -> Claim:
-        """Return the claim of the task before it writes."""
-        return claim_of(self, self.job(), table)

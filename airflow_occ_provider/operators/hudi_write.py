@@ -11,18 +11,18 @@ from airflow_occ_provider.attempts.choices import (
     choice,
     resolution_choice,
 )
-from airflow_occ_provider.attempts.claim import Claim, Isolation
+from airflow_occ_provider.attempts.claim import Isolation
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
-from airflow_occ_provider.attempts.jobs import Job, claim_of, named_job, refuse_two_jobs, refuse_unqueued
+from airflow_occ_provider.attempts.jobs import Job, MainClass, PythonFile, Sql, refuse_two_jobs
 from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.sql_text import refuse_sql
 from airflow_occ_provider.attempts.typed_values import has_template
+from airflow_occ_provider.attempts.write_spec import refuse_unqueued
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lineage import table_to_write, written_table
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
-from airflow_occ_provider.storage.table import HudiTable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, RetryPolicy
@@ -169,19 +169,22 @@ class HudiWriteOperator(HudiSparkOperator):
         self.start_timeout = start_timeout
         self.survivor_timeout = survivor_timeout
         self.deferrable = deferrable
-        refuse_two_jobs(self)
+        refuse_two_jobs(
+            sql,
+            application=self.application,
+            java_class=self._java_class,
+            application_args=self.application_args,
+        )
         self.take_arguments()
-        refuse_unqueued(self.admission, self.isolation)
+        refuse_unqueued(self.isolation, is_queued=self.admission is not AdmissionMode.OFF)
         if sql and not sql.endswith(".sql") and not has_template([sql, table, table_name]):
             refuse_sql(sql, table, table_name)
 
     def job(self, context: Context) -> Job:  # noqa: ARG002
         """Return the task's own job."""
-        return named_job(self)
-
-    def claim(self, table: HudiTable) -> Claim:
-        """Return the claim of the task before it writes.
-
-        :raises ConfigurationError: for a wrong scope, or a job that cannot be made safe.
-        """
-        return claim_of(self, named_job(self), table, learns=self.learn_scope)
+        arguments = tuple(self.application_args or ())
+        if self.sql:
+            return Sql(self.sql, self.table, self.table_name)
+        if self._java_class:
+            return MainClass(self._java_class, self.application or "", arguments)
+        return PythonFile(self.application, arguments)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.outcome import Outcome, Stop, timeout_line
-from airflow_occ_provider.attempts.site import Site
+from airflow_occ_provider.attempts.site import Site, read_site
 from airflow_occ_provider.attempts.start_limit import StartLimit
 from airflow_occ_provider.attempts.submission import SparkJob, Submission, refuse_unproven
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
@@ -22,10 +24,11 @@ from airflow_occ_provider.hooks.driver_output import FoldedOutput, show_driver
 from airflow_occ_provider.hooks.drivers import TaskDrivers, drivers_of
 from airflow_occ_provider.hooks.launch import Launch
 from airflow_occ_provider.hooks.places import PlacedTask
-from airflow_occ_provider.hooks.spark import add_lineage, attempt_hook, environment, spark_hook
+from airflow_occ_provider.hooks.spark import attempt_hook, environment, spark_hook, with_lineage
 from airflow_occ_provider.hooks.submitters import follower
 from airflow_occ_provider.hooks.task_run import show_fields
 from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.processes import LONGEST_END_S
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -77,6 +80,25 @@ class SparkRun:
         """Whether the driver runs elsewhere, and outlives the task."""
         return self.drivers.is_remote
 
+    @property
+    def longest_end_s(self) -> float:
+        """The most seconds that it takes to end a driver on this host."""
+        return LONGEST_END_S
+
+    def read_site(self) -> Callable[[], Site]:
+        """Return what waits for the site's configuration, which a thread reads."""
+        task, elsewhere = self.task, self.drivers.site
+        if elsewhere:
+            return lambda: elsewhere
+        with_arguments = partial(
+            read_site,
+            self.hook.spark_binary or "spark-submit",
+            {**os.environ, **environment(task)},
+            properties_file=task.properties_file,
+            class_path=(task.driver_class_path or "").split(os.pathsep),
+        )
+        return ThreadPoolExecutor(1, "read-site").submit(with_arguments).result
+
     def refuse(self, job: SparkJob, site: Site) -> None:
         """Refuse a job that cannot be made safe where its driver would run."""
         self._site = dict(site.spark.options)
@@ -125,11 +147,7 @@ class SparkRun:
         """
         if self.killed.is_set():
             raise TaskEndedError(f"no driver was started: {_ASKED_TO_STOP.line}", outcome=Outcome.ENDED)
-        hook = None
-        with self.substituted(submission):
-            if not self.task.via:
-                add_lineage(self.task, self.context)
-                hook = attempt_hook(self.hook, self.task)
+        hook = self._attempt_hook(submission)
         limit = self.start_limit
         launch = Launch(hook, submission, environment(self.task), self.killed, self._site, limit)
         self._driver = self._shown(self.drivers.submitter(launch))
@@ -149,22 +167,31 @@ class SparkRun:
         log = self.task.log if self.task.via else self.hook.log
         log.info(line)
 
-    @contextmanager
-    def substituted(self, submission: Submission) -> Iterator[None]:
-        """Replace the user's values by the attempt's for the time of a block."""
+    def _attempt_hook(self, submission: Submission) -> SparkSubmitHook | None:
+        """Return the hook with an attempt's values instead of the user's; ``None`` beside ``via``.
+
+        The rendered fields show these values, too.
+        """
         task = self.task
-        task.submission = {
-            "name": self._application_name(),
-            "application": submission.application,
-            "application_args": list(submission.arguments),
-            "env_vars": {**environment(task), **submission.environment},
-        }
-        given = {name: getattr(task, name) for name in (*task.submission, "conf")}
-        vars(task).update(task.submission)
-        try:
-            yield
-        finally:
-            vars(task).update(given)
+        name, arguments = self._application_name(), list(submission.arguments)
+        variables = {**environment(task), **submission.environment}
+        task.show_submission(
+            {
+                "name": name,
+                "application": submission.application,
+                "application_args": arguments,
+                "env_vars": variables,
+            }
+        )
+        if task.via:
+            return None
+        return attempt_hook(
+            self.hook,
+            name or "",
+            arguments,
+            variables,
+            with_lineage(task.conf or {}, task, self.context),
+        )
 
     def end(self) -> None:
         """End a running driver; safe in a signal handler: takes no lock, logs nothing."""

@@ -10,7 +10,7 @@ import pytest
 from airflow_occ_provider.hooks import shared_watch
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
-from airflow_occ_provider.operators import protected_run
+from airflow_occ_provider.operators import airflow_task_run
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers import base, commit
 from tests.memory_store import MemoryStore
@@ -47,7 +47,7 @@ def queue(monkeypatch):
     hook = SimpleNamespace(
         lock_conn_id="lock", leases=lambda: Queue(nodes), terms=lambda: terms, options=lambda _: {}
     )
-    monkeypatch.setattr(protected_run, "lock_hook", lambda _: hook)
+    monkeypatch.setattr(airflow_task_run, "lock_hook", lambda _: hook)
     return nodes
 
 
@@ -96,5 +96,5 @@ def scripted(tmp_path, folder, queue, monkeypatch):
         validate=lambda: None,
         commit_lock=lambda *_: None,
     )
-    monkeypatch.setattr(protected_run, "lock_hook", lambda _: hook)
+    monkeypatch.setattr(airflow_task_run, "lock_hook", lambda _: hook)
     return scripted_spark.ScriptedSpark(home, str(folder.parent))

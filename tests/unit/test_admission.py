@@ -31,7 +31,7 @@ from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import protected_run
+from airflow_occ_provider.operators import airflow_task_run
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.waits import admission_trigger, log_admission
@@ -276,12 +276,12 @@ def test_writers_that_only_the_line_keeps_apart_stand_in_it():
 @pytest.mark.parametrize("scope", ["", [], ["dt=1", " / "]])
 def test_a_scope_that_was_rendered_empty_is_refused(scope):
     with pytest.raises(ConfigurationError, match=r"^scope: .* is empty.*Remedy: name the scope"):
-        task(scope=scope).claim(None)
+        task(scope=scope).spec({})
 
 
 def test_a_lock_of_one_process_leaves_nothing_outside_the_line(store, line, monkeypatch):
     hook = SimpleNamespace(lock_conn_id="lock", leases=lambda: line)
-    monkeypatch.setattr(protected_run, "lock_hook", lambda _: hook)
+    monkeypatch.setattr(airflow_task_run, "lock_hook", lambda _: hook)
     provider = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
     run = task(admission="off")._protected_run(context(store))
     admitted = run.admitted({LOCK_PROVIDER: provider})
@@ -306,7 +306,7 @@ def admitted(store, line, monkeypatch, ttl_s, **arguments):
     one = task(lock_conn_id="lock", scope=["p"], **arguments)
     terms = Terms(round(ttl_s * 1000), 60_000)
     hook = SimpleNamespace(lock_conn_id="lock", leases=lambda: line, terms=lambda: terms)
-    monkeypatch.setattr(protected_run, "lock_hook", lambda _: hook)
+    monkeypatch.setattr(airflow_task_run, "lock_hook", lambda _: hook)
     run = one._protected_run(context(store))
     return run, run.admitted({})
 

@@ -72,7 +72,7 @@ class CleanDriver:
 
     def __init__(self, task, run, submission):
         self.drive = partial(task.drive, run, submission)
-        self.store = run.context["task_state_store"]
+        self.store = run.task_run.context["task_state_store"]
         self.submitter, self.extensions, self.guards = self, None, ()
         task.driver = self
 

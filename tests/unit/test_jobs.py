@@ -14,13 +14,11 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_occ_provider.attempts.choices import AdmissionMode
-from airflow_occ_provider.attempts.claim import Isolation
 from airflow_occ_provider.attempts.jobs import (
     Function,
     MainClass,
     PythonFile,
     Sql,
-    claim_of,
     spark_job,
 )
 from airflow_occ_provider.attempts.site import Site, Source
@@ -48,6 +46,10 @@ TRIPS = table(**{"hoodie.table.name": "trips"})
 
 def job_of(task):
     return task.job({})
+
+
+def claim_of(task):
+    return task.spec({}).claim(TRIPS, logging.getLogger("task"))
 
 
 def write(**given):
@@ -121,21 +123,18 @@ def test_a_read_of_the_target_makes_the_writer_exclusive(monkeypatch, caplog, gi
     monkeypatch.setattr(HudiWriteOperator, "log", logging.getLogger("task"))
     caplog.set_level(logging.INFO)
     task = write(**given)
-    claim = claim_of(task, job_of(task), TRIPS)
-    assert claim.is_serializable
-    assert task.isolation is Isolation.SERIALIZABLE
+    assert claim_of(task).is_serializable
     said = "isolation='serializable' is implied: UPDATE reads the rows that it changes" in caplog.text
     assert said is ("sql" in given)
-    assert "isolation" in task.template_fields  # shown in the UI
 
 
 def test_an_implied_read_needs_the_queue():
     task = write(sql=UPDATE, admission="off")
     with pytest.raises(ConfigurationError, match=r"^admission: off, and isolation='serializable'"):
-        claim_of(task, job_of(task), TRIPS)
+        claim_of(task)
     free = write(sql="INSERT INTO trips SELECT 1", admission="off")
     assert free.admission is AdmissionMode.OFF
-    assert not claim_of(free, job_of(free), TRIPS).is_serializable
+    assert not claim_of(free).is_serializable
 
 
 @pytest.mark.parametrize(
@@ -219,7 +218,7 @@ def test_hudi_streamer_gets_one_round():
     )
     assert not job.signs
     assert "--disable-compaction" not in job_of(streamer()).application(TRIPS)[1]
-    assert not claim_of(task, job, TRIPS).is_serializable
+    assert not claim_of(task).is_serializable
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
-from airflow_occ_provider.attempts import learned_scope
+from airflow_occ_provider.attempts import learned_scope, write
 from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.attempt_recorder import new_attempt
 from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.identity import Signature, UnwrittenSignature
-from airflow_occ_provider.attempts.jobs import MainClass, PythonFile, claim_of
+from airflow_occ_provider.attempts.jobs import MainClass, PythonFile
 from airflow_occ_provider.attempts.learned_scope import with_hint
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.preparation import Preparation
@@ -23,6 +24,7 @@ from airflow_occ_provider.attempts.record_parts import LearnedScope
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.attempts.write_attempt import WriteAttempt
+from airflow_occ_provider.attempts.write_spec import WriteSpec
 from airflow_occ_provider.errors import TableUnreadableError, WriteConflictError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.in_driver.run_main import STREAMER
@@ -93,8 +95,8 @@ def start(folder, queue, store):
     def start(number=1, max_tries=14, table=str(folder.parent), **given):
         arguments = {"task_id": "t", "application": "job.py", "table": table, "learn_scope": True}
         context = {"ti": Task(number, max_tries), "task_state_store": store}
-        write = Write(**{**arguments, **given})
-        return write, context, write._protected_run(context)
+        task = Write(**{**arguments, **given})
+        return task, context, task._protected_run(context)
 
     return start
 
@@ -352,11 +354,13 @@ def test_a_writer_that_is_not_queued_learns_nothing(commits, start, store):
     assert "hudi_write" not in store
 
 
-def test_a_job_whose_commits_are_not_signed_learns_nothing(start):
-    write = start()[0]
-    assert claim_of(write, PythonFile("job.py"), None, learns=True).learns
-    assert not claim_of(write, PythonFile("job.py"), None).learns
-    assert not claim_of(write, MainClass(STREAMER, ""), None, learns=True).learns
+def test_a_job_whose_commits_are_not_signed_learns_nothing():
+    def learns(job, *, asked=True):
+        return WriteSpec("/t", job, learns=asked).claim(None, logging.getLogger("test")).learns
+
+    assert learns(PythonFile("job.py"))
+    assert not learns(PythonFile("job.py"), asked=False)
+    assert not learns(MainClass(STREAMER, ""))
 
 
 @pytest.mark.parametrize(
@@ -492,10 +496,10 @@ def begun(run):
 def test_a_lost_writer_requests_what_it_planned(commits, start, folder, monkeypatch):
     for _ in TWICE:
         commits("dt=1")
-    write, _, run = start()
+    run = start()[2]
     with run.admitted({}):
         pass
-    attempt = write._write_attempt(run)
+    attempt = write.Write(run).write_attempt()
     planned = ("dt=2",)
     monkeypatch.setattr(
         "airflow_occ_provider.attempts.write_attempt.planned_partitions", lambda *_: planned
@@ -538,10 +542,10 @@ def test_what_a_write_that_gave_way_planned_is_a_hint_of_any_claim():
 def test_a_writer_that_gave_way_under_a_shared_lease_writes_beside_others(
     commits, start, folder, monkeypatch
 ):
-    write, _, run = start()
+    run = start()[2]
     with run.admitted({}) as admitted:
         assert admitted.is_shared
-        attempt = write._write_attempt(run)
+        attempt = write.Write(run).write_attempt()
         monkeypatch.setattr(
             "airflow_occ_provider.attempts.write_attempt.planned_partitions", lambda *_: ("dt=2",)
         )
@@ -562,9 +566,9 @@ def test_a_writer_that_gave_way_under_a_shared_lease_writes_beside_others(
     ids=["lost", "unknown", "exclusive"],
 )
 def test_all_other_losers_write_alone(commits, start, folder, monkeypatch, outcome, planned, scope):
-    write, _, run = start(scope=scope)
+    run = start(scope=scope)[2]
     with run.admitted({}) as admitted:
-        attempt = write._write_attempt(run)
+        attempt = write.Write(run).write_attempt()
         monkeypatch.setattr(
             "airflow_occ_provider.attempts.write_attempt.planned_partitions", lambda *_: planned
         )
@@ -586,7 +590,7 @@ def test_the_work_is_the_same_whatever_was_learned(commits, start):
 def test_a_commit_outside_what_was_learned_is_not_reported(commits, start, monkeypatch, capsys):
     for _ in TWICE:
         commits("dt=1")
-    write, _, run = start()
+    run = start()[2]
     landed = outcome("dt=1", "dt=2")
     monkeypatch.setattr(
         WriteAttempt, "_run", lambda *_: Settlement(Outcome.COMMITTED, commit=landed, exit_code=0)
@@ -594,7 +598,7 @@ def test_a_commit_outside_what_was_learned_is_not_reported(commits, start, monke
     monkeypatch.setattr(type(run.spark), "forget", lambda *_: None)
     prepared, driver = Preparation(None, None, {}, ""), SimpleNamespace(planned={})
     with run.admitted({}) as admitted:
-        attempt = write._write_attempt(run)
+        attempt = write.Write(run).write_attempt()
         assert attempt._outcome(driver, prepared, admitted, begun(run)) is landed
     assert "outside its" not in capsys.readouterr().out
 

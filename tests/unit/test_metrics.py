@@ -26,7 +26,9 @@ from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.service_attempt import ServiceAttempt
 from airflow_occ_provider.attempts.service_limits import ServiceLimits
+from airflow_occ_provider.attempts.service_run import plans_of
 from airflow_occ_provider.attempts.waits import WaitNeeded
+from airflow_occ_provider.attempts.write import Write
 from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.metrics import CONFLICTS, WASTED, Work
 from airflow_occ_provider.hooks.shared_watch import WatchTarget, shared_watch
@@ -35,11 +37,10 @@ from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRu
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import lease, protected_run, release_lease
+from airflow_occ_provider.operators import airflow_task_run, lease, release_lease
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
-from airflow_occ_provider.operators.service_run import plans_of
 from tests.contract.in_memory_submitter import failing
 from tests.memory_store import MemoryStore
 from tests.unit.beating import BeatingTable
@@ -256,7 +257,7 @@ def line(monkeypatch):
     hook = SimpleNamespace(
         lock_conn_id="lock", terms=lambda: Terms(60_000, 60_000), leases=lambda: Queue(nodes)
     )
-    for module in (protected_run, lease, release_lease):
+    for module in (airflow_task_run, lease, release_lease):
         monkeypatch.setattr(module, "lock_hook", lambda conn_id: hook)
     return Queue(nodes)
 
@@ -354,7 +355,7 @@ def test_a_writer_tells_what_its_attempt_came_to(writer, line, later, tagged):
     run = writer._protected_run(mine)
     lines = reported((LOGS / "early_conflict.exit1.log").read_text().splitlines())
     signature = Signature("i", "d", "r", "t")
-    attempt = writer._write_attempt(run).attempt(Driver(failing(lines)), signature, {})
+    attempt = Write(run).write_attempt().attempt(Driver(failing(lines)), signature, {})
     attempt.watch()
     later(90)
     assert attempt.settle().outcome is Outcome.EARLY_CONFLICT
@@ -370,7 +371,7 @@ def test_a_table_service_tells_what_its_attempt_came_to(table, tagged):
         run = service._protected_run(context("t", Store()))
         plans = plans_of(run, service._service_task(), DEFAULT_RULE)
         limits = ServiceLimits(run.claim.service, None, logging.getLogger("test"))
-        attempt = ServiceAttempt(plans, limits, run.spark, run.measured)
+        attempt = ServiceAttempt(plans, limits, run.spark, run.task_run.measures.attempt)
         recorder = AttemptRecorder(run.journal, table.path, logging.getLogger("test"))
         failed = reported((LOGS / "early_conflict.exit1.log").read_text().splitlines())
         for line in failed if exit_code else ['airflow_occ_provider: {"fact": "protected"}']:

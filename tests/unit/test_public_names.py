@@ -39,7 +39,7 @@ PUBLIC = {
     "hooks.launch": {"Launch"},
     "hooks.lock": {"lock_hook", "lock_hook_if_any"},
     "hooks.places": {"PlaceType", "PlacedTask", "place_type"},
-    "hooks.spark": {"add_lineage", "attempt_hook", "environment", "spark_hook"},
+    "hooks.spark": {"attempt_hook", "environment", "spark_hook", "with_lineage"},
     "hooks.hudi_lock": {
         *("HudiLockHook", "HudiLock", "GivenLock", "LeaseBackend", "answer_timeout_s", "ttl_s"),
     },

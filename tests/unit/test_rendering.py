@@ -25,7 +25,7 @@ from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.asset_events import emit_asset_events
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.operators import protected_run
+from airflow_occ_provider.operators import airflow_task_run, spark_run
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
@@ -70,7 +70,7 @@ def site(monkeypatch):
     """What the site's own ``hudi-defaults.conf`` says."""
     lines = []
     monkeypatch.setattr(
-        protected_run, "read_site", lambda *_, **__: Site(Source("s", ()), (Source("h", tuple(lines)),))
+        spark_run, "read_site", lambda *_, **__: Site(Source("s", ()), (Source("h", tuple(lines)),))
     )
     monkeypatch.setattr(_secrets_masker(), "patterns", set())
     return lines
@@ -138,7 +138,8 @@ def test_default_args_for_writers_do_not_reach_operators_without_a_job(dag, kind
     args = {"isolation": "serializable", "application_args": ["x"]}
     dag.default_args.update(args)
     for task in (kind(**NO_JOB), kind(task_id="u", table="/t", default_args=args)):
-        claim = task.claim(SimpleNamespace(config=lambda: SimpleNamespace(version=9)))
+        table = SimpleNamespace(config=lambda: SimpleNamespace(version=9))
+        claim = task.spec({}).claim(table, task.log)
         assert not claim.is_serializable
         assert not task.application_args
     with pytest.raises(ConfigurationError):
@@ -175,7 +176,7 @@ def test_every_operator_takes_default_args_templates_xcoms_and_maps(dag, site, k
 def test_rendering_makes_no_connection(dag, monkeypatch):
     """As ``airflow tasks render`` does, where neither Spark, the lock nor the table is within reach."""
     monkeypatch.setattr(BaseHook, "get_connection", lambda *_: pytest.fail("asked for a connection"))
-    monkeypatch.setattr(protected_run, "open_table", lambda *_: pytest.fail("opened the table"))
+    monkeypatch.setattr(airflow_task_run, "open_table", lambda *_: pytest.fail("opened the table"))
     task = HudiWriteOperator(**WRITE, conflict_resolution="simple", hudi_options={"a": "{{ x }}"})
     task.render_template_fields({"x": "b"})
     assert task.hudi_defaults["hoodie.write.concurrency.mode"] == "OPTIMISTIC_CONCURRENCY_CONTROL"
@@ -242,7 +243,7 @@ def test_the_secrets_of_the_sites_spark_are_masked(dag, asked, site, folder, mon
         "spark.app.name": "shown-to-all",
     }
     spark = Site(Source("spark-defaults.conf", tuple(of_site.items())))
-    monkeypatch.setattr(protected_run, "read_site", lambda *_, **__: spark)
+    monkeypatch.setattr(spark_run, "read_site", lambda *_, **__: spark)
     task = HudiWriteOperator(**{**WRITE, "table": str(folder.parent)}, lock_conn_id="lock")
     context = context_of(task)
     task.render_template_fields(context)
@@ -260,12 +261,12 @@ def test_a_driver_that_starts_is_shown_with_all_its_options(dag, asked, monkeypa
     identity, content = {"AIRFLOW_OCC_IDENTITY": "one"}, {"payload": b"{}"}
     submission = Submission("run.py", ("/private",), identity, "/private", content)
     run = SparkRun(task, context_of(task), Flag())
-    with run.substituted(submission):
-        assert (task.application, task.application_args) == ("run.py", ["/private"])
-        assert task.driver_class_path == "/mine"
-        assert task.env_vars == {"HUDI_CONF_DIR": "/site", "AIRFLOW_OCC_IDENTITY": "one"}
-    assert (task.application_args, task.env_vars) == (["mine"], own["env_vars"])
     driver = run.driver(submission)
+    spark = driver.submitter.place._launch.spark
+    assert spark._application_args == ["/private"]
+    assert spark._driver_class_path == "/mine"
+    assert spark._env_vars == {"HUDI_CONF_DIR": "/site", "AIRFLOW_OCC_IDENTITY": "one"}
+    assert (task.application_args, task.env_vars) == (["mine"], own["env_vars"])
     assert not any(isinstance(one, SetRenderedFields) for one in sent)
     driver.echo("the first line")
     driver.echo("the second line")

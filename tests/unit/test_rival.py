@@ -15,6 +15,7 @@ from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.failure import LIMIT
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.rivals import Rival, find_rival
+from airflow_occ_provider.attempts.write import Write
 from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
@@ -88,7 +89,7 @@ def lose(folder, table, caplog, queue):
         mine["ti"].try_number = number
         store.set("hudi_retries", {"max_tries": mine["ti"].max_tries, "counts": counts or {}})
         protected = task._protected_run(mine)
-        write_attempt = replace(task._write_attempt(protected), log=logging.getLogger("test"))
+        write_attempt = replace(Write(protected).write_attempt(), log=logging.getLogger("test"))
         signature = Signature("me", "d", "r", "t")
         driver = Driver(failing(reported(LOG.read_text().splitlines())))
         attempt = write_attempt.attempt(driver, signature, {})

@@ -37,8 +37,8 @@ def test_the_spark_application_is_named_after_its_task_unless_the_user_named_it(
     ti = SimpleNamespace(
         dag_id="two_writers", task_id="write_b", run_id="manual__1", map_index=map_index
     )
-    with SparkRun(task, {"ti": ti}, Flag()).substituted(SUBMISSION):
-        command = task._get_hook()._build_spark_submit_command("runner.py")
+    hook = SparkRun(task, {"ti": ti}, Flag())._attempt_hook(SUBMISSION)
+    command = hook._build_spark_submit_command("runner.py")
     named = command[command.index("--name") + 1] if "--name" in command else None
     assert named == expected
     assert task.name == (given.get("name") or default_args.get("name") or "")

@@ -20,6 +20,7 @@ from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.record_parts import TryKey
 from airflow_occ_provider.attempts.service_attempt import ServiceAttempt
 from airflow_occ_provider.attempts.service_limits import ServiceLimits, below
+from airflow_occ_provider.attempts.service_run import plans_of
 from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.attempts.waits import WaitNeeded
@@ -41,7 +42,6 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
-from airflow_occ_provider.operators.service_run import plans_of
 from airflow_occ_provider.operators.waits import defer
 from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
 from airflow_occ_provider.storage.table import HudiTable
@@ -296,7 +296,7 @@ def clustering(**given):
 
 
 def limits(**given):
-    return ServiceLimits(CLUSTERING, clustering(**given)._partitions, LOG)
+    return ServiceLimits(CLUSTERING, clustering(**given).spec({}).partitions, LOG)
 
 
 def compaction(**given):
@@ -401,7 +401,7 @@ def served(golden):
 def chosen(operator, run, snapshot, own=None):
     plans = plans_of(run, operator._service_task(), DEFAULT_RULE)
     pending = plans.pending(snapshot, own or {})
-    claim = operator.claim(run.table)
+    claim = run.claim
     kept_to = ServiceLimits(claim.service, claim.partitions, LOG)
     outside = {plan.time for plan in pending if kept_to.is_outside(plan, Admitted())}
     return plans.choose(snapshot, pending, own or {}, outside)
@@ -442,7 +442,7 @@ def test_an_own_plan_of_a_lost_worker_is_waited_for_until_it_counts_as_dead(serv
     since = run.journal.record.waiting
     assert deferred(operator, run, snapshot, own).instants == [pending.time]
     assert run.journal.record.waiting == replace(run.journal.record.waiting, since_ms=since.since_ms)
-    operator.admission_timeout = timedelta(0)
+    run.spec = replace(run.spec, admission_timeout=timedelta(0))
     with pytest.raises(AdmissionTimeoutError, match="another driver may be running"):
         chosen(operator, run, snapshot, own)
     operator.plan_timeout = timedelta(0)

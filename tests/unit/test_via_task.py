@@ -35,7 +35,7 @@ from airflow_occ_provider.hooks import shared_queue
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
-from airflow_occ_provider.operators import protected_run
+from airflow_occ_provider.operators import airflow_task_run
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.attempt_folder import HIDDEN
 from airflow_occ_provider.submitters import driver_start, folder_driver, followed_driver
@@ -513,9 +513,9 @@ def test_a_lease_lasts_as_long_as_its_driver_was_told_whatever_the_connection_sa
     deferred(task.execute, context)
     driver, line = the_driver(), Queue(queue)
     assert json.loads(driver.ran)["ttl_s"] == 600
-    hook = protected_run.lock_hook("lock")
+    hook = airflow_task_run.lock_hook("lock")
     monkeypatch.setattr(hook, "terms", lambda: Terms(60_000, 60_000))
-    monkeypatch.setattr(protected_run, "longest_absence_ms", lambda *_: 0)
+    monkeypatch.setattr(airflow_task_run, "longest_absence_ms", lambda *_: 0)
     task, context = start(2, **SERIALIZABLE)
     again = deferred(task.execute, context)
     (queued,) = line.requests()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_occ_provider.attempts import write
 from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.preparation import Preparation
@@ -43,6 +46,16 @@ def whole(folder):
     return Scope.of(str(folder.parent), None)
 
 
+@dataclass(frozen=True)
+class AttemptOf(write.Write):
+    """A write whose attempt is that of an operator of a test."""
+
+    attempt_of: Callable = None
+
+    def attempt(self, admitted):
+        return self.attempt_of(self.run, admitted)
+
+
 class Write(HudiWriteOperator):
     """In the place of Spark: attempts that fail as told, or do nothing."""
 
@@ -61,6 +74,10 @@ class Write(HudiWriteOperator):
     def prepare(self, order_token="", *, starts=False):
         self.hudi_defaults = dict(self.options)
         return Preparation(None, None, self.options, "")
+
+    def _write(self, context):
+        write = super()._write(context)
+        return AttemptOf(write.run, write.event, self._attempt)
 
     def _attempt(self, run, admitted):
         self.ran += 1
@@ -148,7 +165,7 @@ def test_the_rival_of_a_lost_attempt_is_waited_for_outside_the_queue(start, fold
     begin(folder, T2)
     write, context = start(1)
     lost = Settlement(Outcome.EARLY_CONFLICT)
-    attempt = write._write_attempt(write._protected_run(context))
+    attempt = write._write(context).write_attempt()
     with pytest.raises(WriteConflictError):
         attempt.judge(lost, Admitted(), HeartbeatRule(60_000, 2))
     write, context = start(2)
