@@ -11,5 +11,5 @@ pytestmark = pytest.mark.real
 
 @pytest.mark.parametrize("store", ["local", pytest.param("s3", marks=pytest.mark.nightly)])
 def test_table_services_end_as_documented(store):
-    done = run_module("services", "--store", store)
+    done = run_module("table_services", "--store", store)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]

@@ -1,4 +1,4 @@
-"""Table services on real Hudi: ``python -m tests.services --store s3``; exits with 1 if one fails."""
+"""Table services on real Hudi: ``python -m tests.table_services --store s3``; exits with 1 if one fails."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from airflow_occ_provider.attempts.service_limits import below
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.writer.table_service import DeadPlan, Rule, Service, ServiceOp
-from tests.services.rig import Rig, Table
 from tests.stores import LOCAL, STORES, started_store
+from tests.table_services.rig import Rig, Table
 from tests.writers import commit_lock_held
 
 COMPACTION, CLUSTERING = Service.COMPACTION, Service.CLUSTERING
