@@ -33,6 +33,15 @@ def hudi_stack(hudi_stack):
     return hudi_stack
 
 
+@pytest.fixture(scope="session")
+def embedded_yarn(tmp_path_factory):
+    """A YARN with one node, of the session."""
+    from tests.services.yarn import EmbeddedYarn
+
+    with EmbeddedYarn(tmp_path_factory.mktemp("yarn")) as yarn:
+        yield yarn
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Mark each test with its folder and its tier: ``quick`` (`make test`) or ``rest``.

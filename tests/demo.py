@@ -31,15 +31,15 @@ from airflow_occ_provider.attempts.failure import wasted
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.log.saved_log import SavedLog
 from airflow_occ_provider.attempts.outcome import Outcome, Reading
-from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.bundle import find_bundle
-from airflow_occ_provider.embedded.livy import EmbeddedLivy
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.embedded.yarn import EmbeddedYarn
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
-from tests.celery import CeleryAirflow
+from tests.services.airflow import EmbeddedAirflow
+from tests.services.celery import CeleryAirflow
+from tests.services.livy import EmbeddedLivy
+from tests.services.yarn import EmbeddedYarn
 from tests.stores import LOCAL as LOCAL_DISK
 from tests.stores import STORES, Lake, started_store
 

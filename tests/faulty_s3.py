@@ -22,11 +22,11 @@ from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.record import RECORD_KEY
 from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.embedded.versitygw import EmbeddedVersitygw
 from tests.faults.aftermath import EXPIRY_S, make_tables, run_job
 from tests.faults.command import print_run, print_wrong
 from tests.faults.rig import JOB, FaultyRun, airflow
 from tests.faulty_proxy import FaultyProxy
+from tests.services.versitygw import EmbeddedVersitygw
 from tests.stores import BUCKET, Lake
 
 WRITERS = 2

@@ -13,12 +13,12 @@ from airflow_occ_provider.attempts.start_limit import NO_LIMIT
 from airflow_occ_provider.attempts.submission import SparkJob, Submission
 from airflow_occ_provider.driver.contract import PAYLOAD
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.embedded.yarn import EmbeddedYarn
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
 from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.yarn.place import YarnPlace
 from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
+from tests.services.yarn import EmbeddedYarn
 from tests.writers import Writer
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import obstore.store
 
-from airflow_occ_provider.embedded.versitygw import EmbeddedVersitygw
 from airflow_occ_provider.leases.storage.access import S3Access
 from airflow_occ_provider.leases.storage.address import open_shared_object
 from airflow_occ_provider.leases.storage.bucket import BucketObject
 from airflow_occ_provider.leases.storage.shared_object import SharedObject
 from airflow_occ_provider.leases.storage.store import StorageStore
 from airflow_occ_provider.leases.store import Node, Version
+from tests.services.versitygw import EmbeddedVersitygw
 
 BACKENDS = ("folder", "bucket", "s3")
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airflow_occ_provider.embedded.azurite import EmbeddedAzurite
-from airflow_occ_provider.embedded.fake_gcs import EmbeddedFakeGcs
 from airflow_occ_provider.embedded.object_store import EmbeddedObjectStore, EmbeddedS3
 from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.storage.table import HudiTable
-from tests.ceph import Ceph
-from tests.hdfs import Hdfs
+from tests.services.azurite import EmbeddedAzurite
+from tests.services.ceph import Ceph
+from tests.services.fake_gcs import EmbeddedFakeGcs
+from tests.services.hdfs import Hdfs
 
 STORES: dict[str, Callable[[Path], EmbeddedObjectStore]] = {
     "s3": EmbeddedS3proxy,

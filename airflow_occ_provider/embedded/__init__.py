@@ -1,3 +1,3 @@
-"""Real ZooKeeper, Hive metastore, Spark and Airflow from installed wheels."""
+"""Real ZooKeeper, Hive metastore, S3 server and Spark, from wheels and Maven."""
 
 from __future__ import annotations

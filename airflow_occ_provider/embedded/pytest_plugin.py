@@ -14,7 +14,6 @@ import pytest
 from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
 from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.embedded.yarn import EmbeddedYarn
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 
 
@@ -36,13 +35,6 @@ def embedded_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emb
     """Run a Hive metastore for the test session; its locks expire after 6 s."""
     with EmbeddedMetastore(tmp_path_factory.mktemp("metastore"), lock_timeout_s=6) as metastore:
         yield metastore
-
-
-@pytest.fixture(scope="session")
-def embedded_yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedYarn]:
-    """Run a YARN with one node for the test session."""
-    with EmbeddedYarn(tmp_path_factory.mktemp("yarn")) as yarn:
-        yield yarn
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ from tests.bench.holdings import (
     handovers,
     hold_repeatedly,
 )
-from tests.ensemble import EmbeddedZookeeperEnsemble
+from tests.services.ensemble import EmbeddedZookeeperEnsemble
 
 POLL_S = 1.0  # the default of MetastoreLeases
 HOLD_S = 0.015  # long enough for the previous holder to be queued again

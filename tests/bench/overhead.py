@@ -24,7 +24,6 @@ from pathlib import Path
 
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob
-from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hooks.local import LocalDrivers
 from airflow_occ_provider.hooks.place_drivers import offer_of
@@ -34,6 +33,7 @@ from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launcher
 from tests.bench.harness import Goal, conclude, show
 from tests.local_drivers import local_driver
+from tests.services.airflow import EmbeddedAirflow
 
 JOB = Path(__file__).parents[1] / "jobs" / "timed_write.py"
 DAGS = Path(__file__).parent / "overhead_dags"

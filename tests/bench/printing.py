@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from airflow_occ_provider.attempts.driver import TICK_S
-from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from tests.bench.harness import Goal, conclude
 from tests.bench.overhead import LOCK_BASE_PATH, wait_for
 from tests.jobs.printing_job import LINE, MARK, REPORTED
+from tests.services.airflow import EmbeddedAirflow
 
 JOB = Path(__file__).parents[1] / "jobs" / "printing_job.py"
 DAGS = Path(__file__).parent / "printing_dags"

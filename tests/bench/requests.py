@@ -21,7 +21,6 @@ from unittest import mock
 
 import structlog
 
-from airflow_occ_provider.embedded.versitygw import EmbeddedVersitygw
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
@@ -31,6 +30,7 @@ from airflow_occ_provider.leases.storage.shared_object import Content, SharedObj
 from airflow_occ_provider.leases.storage.store import StorageStore
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger, LeaseTrigger
 from tests.bench.harness import Goal, conclude
+from tests.services.versitygw import EmbeddedVersitygw
 
 PACE = BUCKET_PACE
 SETTLE_S, MEASURED_S = 75.0, 180.0

@@ -23,8 +23,6 @@ from azure.storage.blob import BlobServiceClient
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
-from airflow_occ_provider.embedded.azurite import EmbeddedAzurite
-from airflow_occ_provider.embedded.fake_gcs import EmbeddedFakeGcs
 from airflow_occ_provider.hooks import places
 from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
@@ -37,11 +35,13 @@ from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.address import fsspec_url, open_file_system, parse_table_path
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.testing.queues import LossyQueue
-from tests.clouds import NEEDS_GO, NEEDS_NODE
 from tests.contract import spool_place, spooler
 from tests.contract.lines import METASTORE, POLL_S, STORES, MetastoreProcess
-from tests.hdfs import Hdfs
 from tests.memory_store import MemoryStore
+from tests.services.azurite import EmbeddedAzurite
+from tests.services.clouds import NEEDS_GO, NEEDS_NODE
+from tests.services.fake_gcs import EmbeddedFakeGcs
+from tests.services.hdfs import Hdfs
 from tests.table_properties import table_properties
 
 BUCKET = "lake"

@@ -20,7 +20,7 @@ from tests.crowd.locks import MemoryLocks
 from tests.crowd.mutants import MUTANTS
 from tests.crowd.run import run
 from tests.crowd.witness import ViolationError
-from tests.stack.metastore import metastore_on_postgres
+from tests.services.postgres_metastore import metastore_on_postgres
 
 TIMEOUT_S = 6
 

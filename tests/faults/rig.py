@@ -14,11 +14,11 @@ import psutil
 
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.record import RECORD_KEY
-from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.process import EmbeddedError
 from tests.commit_locks import lock_held
 from tests.faults.aftermath import run_job
 from tests.faults.processes import Census, drivers, end_all, programs, send, wait_until_gone
+from tests.services.airflow import EmbeddedAirflow
 from tests.stores import Lake
 from tests.writers import has_markers, inflight
 

@@ -9,7 +9,7 @@ import urllib.request
 from pathlib import Path
 
 from airflow_occ_provider.attempts.submitter import Ended
-from airflow_occ_provider.embedded.yarn import EmbeddedYarn
+from tests.services.yarn import EmbeddedYarn
 from tests.yarn_script import script_driver
 
 FOLDER = Path(__file__).parent / "yarn"

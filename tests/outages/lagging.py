@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
-from tests.ensemble import EmbeddedZookeeperEnsemble
+from tests.services.ensemble import EmbeddedZookeeperEnsemble
 
 _CHUNK = 65536
 _POLL_S = 0.02

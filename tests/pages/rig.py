@@ -12,10 +12,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from tests.airflow_component import COMPONENTS
-from tests.stack.postgres import Postgres
+from tests.services.airflow import EmbeddedAirflow
+from tests.services.postgres import Postgres
 
 ROOT = Path(__file__).parents[2]
 DAGS = Path(__file__).parent / "dags"

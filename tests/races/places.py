@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 from airflow.sdk import DAG
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.embedded.yarn import EmbeddedYarn
 from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.rules import blockers
@@ -35,6 +34,7 @@ from tests.conftest import SMALL_TABLES
 from tests.demo import yarn_connection
 from tests.observed import until
 from tests.rows import current_files
+from tests.services.yarn import EmbeddedYarn
 from tests.via_runs import Run
 from tests.writers import NO_METADATA_TABLE, QUIET
 

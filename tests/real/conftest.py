@@ -5,8 +5,8 @@ from __future__ import annotations
 import fsspec
 import pytest
 
-from airflow_occ_provider.embedded.versitygw import EmbeddedVersitygw
 from airflow_occ_provider.storage.table import HudiTable
+from tests.services.versitygw import EmbeddedVersitygw
 from tests.stores import BUCKET
 
 

@@ -16,8 +16,8 @@ from airflow_occ_provider.embedded.java import find_java_home
 from airflow_occ_provider.embedded.ports import free_port, free_ports
 from airflow_occ_provider.embedded.process import Server
 from airflow_occ_provider.hooks.metastore_lock import HudiMetastoreLockHook
-from tests.stack.compose import DOCKER, check_of, command_of, environment_of, fetched_jars, load, swap
-from tests.stack.postgres import Postgres
+from tests.services.compose import DOCKER, check_of, command_of, environment_of, fetched_jars, load, swap
+from tests.services.postgres import Postgres
 
 pytestmark = pytest.mark.real
 TIMEOUT_S = 300

@@ -7,9 +7,9 @@ import psutil
 import pytest
 from azure.core.exceptions import HttpResponseError
 
-from airflow_occ_provider.embedded.azurite import EmbeddedAzurite
-from tests.clouds import CLOUDS, NEEDS_NODE
 from tests.observed import processes_in
+from tests.services.azurite import EmbeddedAzurite
+from tests.services.clouds import CLOUDS, NEEDS_NODE
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
 

@@ -14,8 +14,8 @@ from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.client import Access, Tls, check_lock_service
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.leases.zookeeper.wire import LOG
-from tests.certificates import Certificates, TlsZookeeper, make_certificates
 from tests.real.queues import Queues, asks, bare_client, wait_until_held
+from tests.services.certificates import Certificates, TlsZookeeper, make_certificates
 
 pytestmark = pytest.mark.real
 

@@ -8,10 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_occ_provider.embedded.azurite import EmbeddedAzurite
-from airflow_occ_provider.embedded.fake_gcs import EmbeddedFakeGcs
 from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
-from airflow_occ_provider.embedded.versitygw import EmbeddedVersitygw
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.storage.access import AzureAccess, GcsAccess, S3Access
 from airflow_occ_provider.leases.storage.address import open_shared_object
@@ -27,7 +24,10 @@ from airflow_occ_provider.testing.lease_store import (  # noqa: F401 - the fixtu
 from airflow_occ_provider.testing.lost_answers import LostAnswerContract
 from airflow_occ_provider.testing.queue_contract import ExpiryContract, QueueContract
 from airflow_occ_provider.testing.store_contract import StoreContract
-from tests.gcs_xml import gcs_xml
+from tests.services.azurite import EmbeddedAzurite
+from tests.services.fake_gcs import EmbeddedFakeGcs
+from tests.services.gcs_xml import gcs_xml
+from tests.services.versitygw import EmbeddedVersitygw
 
 BUCKET = "leases"
 POLL_S = 0.2

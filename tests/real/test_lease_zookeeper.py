@@ -16,8 +16,8 @@ from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import ConfigurationError, LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
-from tests.ensemble import EmbeddedZookeeperEnsemble
 from tests.real.queues import Queues, asks, bare_client, wait_until_held
+from tests.services.ensemble import EmbeddedZookeeperEnsemble
 from tests.suspended import suspended
 
 pytestmark = pytest.mark.real

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from tests.bench.tables import add_instant, instants, make_table
-from tests.clouds import NEEDS_VERSITYGW
 from tests.faulty_proxy import FaultyProxy
+from tests.services.clouds import NEEDS_VERSITYGW
 from tests.stores import BUCKET
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly, NEEDS_VERSITYGW]

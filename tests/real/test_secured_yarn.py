@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from airflow_occ_provider.embedded import yarn
-from airflow_occ_provider.embedded.yarn import EmbeddedYarn
-from tests import kerberos
+from tests.services import kerberos, yarn
+from tests.services.yarn import EmbeddedYarn
 
 pytestmark = [
     pytest.mark.nightly,

@@ -8,10 +8,10 @@ import pytest
 from airflow.providers.apache.livy.operators.livy import LivyOperator
 from airflow.providers.standard.operators.bash import BashOperator
 
-from airflow_occ_provider.embedded.livy import EmbeddedLivy
 from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.observed import processes_in, until
+from tests.services.livy import EmbeddedLivy
 from tests.via_runs import instants, raced, write_and_end, write_run
 
 pytestmark = pytest.mark.real

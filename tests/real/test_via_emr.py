@@ -22,8 +22,8 @@ from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.conftest import SMALL_TABLES
-from tests.emr import ROLE, emulated_emr
 from tests.observed import until
+from tests.services.emr import ROLE, emulated_emr
 from tests.stores import BUCKET, STORE_CONN_ID
 from tests.via_runs import raced, write_run
 

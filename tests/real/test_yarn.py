@@ -14,7 +14,6 @@ from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.driver.contract import PAYLOAD, Hello
 from airflow_occ_provider.embedded.spark import spark_environment
-from airflow_occ_provider.embedded.yarn import EmbeddedYarn
 from airflow_occ_provider.errors import NotSubmittedError
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.driver_start import Offer
@@ -25,6 +24,7 @@ from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManage
 from airflow_occ_provider.submitters.yarn.submission_conf import COMMON_TAG, attempt_tag
 from tests.in_yarn import YarnLaunch
 from tests.observed import until
+from tests.services.yarn import EmbeddedYarn
 from tests.yarn_script import script_driver
 
 pytestmark = [pytest.mark.real, pytest.mark.yarn]

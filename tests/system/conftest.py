@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
 from airflow_occ_provider.embedded.process import EmbeddedError
 from tests.airflow_component import Component
+from tests.services.airflow import EmbeddedAirflow
 from tests.writers import LOCK_BASE_PATH
 
 DAGS = Path(__file__).parent / "dags"

@@ -6,10 +6,10 @@ import pytest
 
 from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
 from airflow_occ_provider.submitters.yarn.submission_conf import COMMON_TAG
-from tests.celery import CeleryAirflow
 from tests.demo import yarn_connection
 from tests.faults.rig import SETTINGS
 from tests.rows import count_rows
+from tests.services.celery import CeleryAirflow
 from tests.system.conftest import DAGS, Run, add_connections
 from tests.system.test_airflow import driver_of, session_of, signatures
 from tests.system.test_one_commit import JOB, ONCE

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clouds import NEEDS_GO, NEEDS_NODE
+from tests.services.clouds import NEEDS_GO, NEEDS_NODE
 
 pytestmark = pytest.mark.system
 ROOT = Path(__file__).parents[2]

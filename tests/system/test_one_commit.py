@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from airflow.models.taskinstancekey import TaskInstanceKey
 
-from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.storage.table import HudiTable
 from tests.rows import count_rows
+from tests.services.airflow import EmbeddedAirflow
 from tests.system.conftest import DAGS, Run, add_connections
 from tests.system.test_airflow import driver_of, session_of, signatures
 

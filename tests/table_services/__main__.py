@@ -1,4 +1,4 @@
-"""Table services on real Hudi: ``python -m tests.table_services --store s3``; exits with 1 if one fails."""
+"""Table services on real Hudi: ``python -m tests.table_services --store s3``."""
 
 from __future__ import annotations
 

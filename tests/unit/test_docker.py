@@ -11,7 +11,7 @@ from airflow.models import Connection
 from airflow_occ_provider.connection_form import zookeeper_lock
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION, pyspark_home
 from airflow_occ_provider.provider_info import get_provider_info
-from tests.stack.compose import DOCKER, ROOT, fetched_jars, load, required_variables
+from tests.services.compose import DOCKER, ROOT, fetched_jars, load, required_variables
 
 TEXT = (DOCKER / "compose.yaml").read_text()
 DOCKERFILE = (DOCKER / "Dockerfile").read_text()

@@ -99,7 +99,7 @@ def test_no_source_file_speaks_of_a_process_as_a_person():
         for match in PERSONS.finditer(path.read_text())
         if match[0].lower() != "who"
     }
-    assert [path for path, _ in found] == ["tests/stack/postgres.py"]  # the account of that name
+    assert [path for path, _ in found] == ["tests/services/postgres.py"]  # the account of that name
 
 
 @pytest.mark.parametrize("drawing", sorted((DOCS / "images").glob("*.svg")), ids=lambda p: p.name)

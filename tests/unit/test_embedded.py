@@ -10,14 +10,14 @@ import psutil
 import pytest
 
 from airflow_occ_provider.embedded import bundle, java, spark
-from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
-from airflow_occ_provider.embedded.azurite import EmbeddedAzurite
-from airflow_occ_provider.embedded.fake_gcs import EmbeddedFakeGcs
-from airflow_occ_provider.embedded.go_program import GoProgram
 from airflow_occ_provider.embedded.object_store import EmbeddedS3
 from airflow_occ_provider.embedded.ports import free_ports
 from airflow_occ_provider.embedded.process import EmbeddedError, Server
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
+from tests.services.airflow import EmbeddedAirflow
+from tests.services.azurite import EmbeddedAzurite
+from tests.services.fake_gcs import EmbeddedFakeGcs
+from tests.services.go_program import GoProgram
 
 
 def is_alive(pid):
@@ -284,7 +284,7 @@ def test_a_busy_airflow_is_asked_again(tmp_path, monkeypatch, method, problem):
         return answer
 
     monkeypatch.setattr(airflow, "_request", request)
-    monkeypatch.setattr("airflow_occ_provider.embedded.airflow._BUSY_PAUSE_S", 0)
+    monkeypatch.setattr("tests.services.airflow._BUSY_PAUSE_S", 0)
     assert airflow.call(method, "/dags/d/dagRuns") == {"ok": 1}
 
 

@@ -117,20 +117,14 @@ PUBLIC = {
     "testing.lost_answers": {"LostAnswerContract", "lost_calls", "repeat_after_a_lost_answer"},
     "testing.queue_contract": {"QueueContract", "ExpiryContract"},
     "testing.store_contract": {"StoreContract"},
-    "embedded.airflow": {"EmbeddedAirflow"},
-    "embedded.azurite": {"EmbeddedAzurite"},
     "embedded.bundle": {
         *("cache_folder", "find_bundle", "pyspark_home", "resolve_jar", "resolve_jars", "trust_store"),
     },
-    "embedded.fake_gcs": {"EmbeddedFakeGcs"},
-    "embedded.go_program": {"GoProgram"},
     "embedded.java": {"find_java_home"},
-    "embedded.livy": {"EmbeddedLivy"},
     "embedded.metastore": {"EmbeddedMetastore"},
     "embedded.pytest_plugin": {
         "embedded_metastore",
         "embedded_s3",
-        "embedded_yarn",
         "embedded_zookeeper",
         "hudi_stack",
         "spark_submit_environment",
@@ -139,7 +133,6 @@ PUBLIC = {
     "embedded.service": {"EmbeddedService"},
     "embedded.spark": {"spark_environment"},
     "embedded.stack": {"EmbeddedStack"},
-    "embedded.yarn": {"EmbeddedYarn"},
     "embedded.zookeeper": {"EmbeddedZookeeper"},
 }
 

@@ -14,8 +14,8 @@ from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachable
 from airflow_occ_provider.submitters.yarn.container import Container
 from airflow_occ_provider.submitters.yarn.resource_manager import Application, ResourceManager
 from airflow_occ_provider.submitters.yarn.web import Access
-from tests.certificates import make_certificates
 from tests.golden.record_yarn import FOLDER
+from tests.services.certificates import make_certificates
 
 RUNNING = (FOLDER / "running.json").read_bytes()
 FAILED = (FOLDER / "failed.json").read_bytes()

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from tests.bench.conflict.arms import ARMS
 from tests.bench.conflict.events import Event, Job
 from tests.bench.conflict.ours import connections
 from tests.bench.conflict.place import Place
 from tests.bench.overhead import wait_for
+from tests.services.airflow import EmbeddedAirflow
 
 DAGS = Path(__file__).parent / "dags"
 JOBS_VARIABLE = "BENCH_CONFLICT_JOBS"

@@ -12,7 +12,6 @@ import psutil
 
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.record import RECORD_KEY
-from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from tests.airflow_component import Component
@@ -20,7 +19,8 @@ from tests.faults.contended.dags.contended import WRITERS
 from tests.faults.contended.stops import Seen
 from tests.faults.processes import drivers, end_all, send, victims
 from tests.faults.rig import SETTINGS, Report
-from tests.stack.postgres import Postgres
+from tests.services.airflow import EmbeddedAirflow
+from tests.services.postgres import Postgres
 from tests.stores import Lake
 from tests.writers import inflight
 

@@ -10,13 +10,13 @@ import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.embedded.yarn import EmbeddedYarn
 from tests.faults.aftermath import inspect, make_tables
 from tests.faults.command import main, print_run, print_wrong
 from tests.faults.yarn.leftovers import print_staging, processes_of
 from tests.faults.yarn.plan import draw
 from tests.faults.yarn.rig import YARN_SETTINGS, RemoteRun, airflow
 from tests.faults.yarn.services import Services
+from tests.services.yarn import EmbeddedYarn
 
 
 def play(args, folder):

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import psutil
 
-from airflow_occ_provider.embedded.airflow import EmbeddedAirflow
 from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
 from tests.demo import yarn_connection
 from tests.faults.processes import drivers, programs, send, wait_until_gone
 from tests.faults.rig import JOB, FaultyRun
 from tests.faults.rig import SETTINGS as OF_CLIENT_MODE
+from tests.services.airflow import EmbeddedAirflow
 from tests.writers import LOCK_BASE_PATH
 
 HERE = Path(__file__).parent

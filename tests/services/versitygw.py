@@ -6,8 +6,8 @@ import os
 import socket
 from collections.abc import Mapping
 
-from airflow_occ_provider.embedded.go_program import GoProgram
 from airflow_occ_provider.embedded.object_store import EmbeddedS3
+from tests.services.go_program import GoProgram
 
 VERSION = "1.8.0"
 _PROGRAM = GoProgram("github.com/versity/versitygw/cmd/versitygw", VERSION)

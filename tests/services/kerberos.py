@@ -12,7 +12,7 @@ from pathlib import Path
 from airflow_occ_provider.embedded.bundle import cache_folder
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.service import EmbeddedService
-from tests.debian import unpacked
+from tests.services.debian import unpacked
 
 PACKAGES = ("krb5-kdc", "krb5-user", "krb5-admin-server", "libkrb5-dev", "libgssapi-krb5-2")
 REALM = "TEST"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_occ_provider.embedded.bundle import cache_folder
-from airflow_occ_provider.embedded.installer import run_installer
 from airflow_occ_provider.embedded.process import EmbeddedError
+from tests.services.installer import run_installer
 
 _BUILD_TIMEOUT_S = 1800
 

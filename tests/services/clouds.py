@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_occ_provider.embedded.azurite import EmbeddedAzurite
-from airflow_occ_provider.embedded.fake_gcs import EmbeddedFakeGcs
-from airflow_occ_provider.embedded.versitygw import EmbeddedVersitygw
+from tests.services.azurite import EmbeddedAzurite
+from tests.services.fake_gcs import EmbeddedFakeGcs
+from tests.services.versitygw import EmbeddedVersitygw
 
 NEEDS_NODE = pytest.mark.skipif(
     not EmbeddedAzurite.is_available(), reason="node or npm, which Azurite needs, is missing"

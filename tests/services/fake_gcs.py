@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow_occ_provider.embedded.bundle import resolve_jar
-from airflow_occ_provider.embedded.go_program import GoProgram
 from airflow_occ_provider.embedded.object_store import EmbeddedObjectStore
 from airflow_occ_provider.embedded.process import EmbeddedError
+from tests.services.go_program import GoProgram
 
 VERSION = "1.56.1"
 _PROGRAM = GoProgram("github.com/fsouza/fake-gcs-server", VERSION)

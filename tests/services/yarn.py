@@ -16,7 +16,7 @@ from airflow_occ_provider.embedded.bundle import pyspark_home, resolve_jars
 from airflow_occ_provider.embedded.java import SHORT_LIVED, find_java_home
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.service import EmbeddedService
-from airflow_occ_provider.embedded.yarn_conf import spark_conf, write_configuration
+from tests.services.yarn_conf import spark_conf, write_configuration
 
 _ANSWER_TIMEOUT_S = 10.0
 _HADOOP = "org.apache.hadoop"

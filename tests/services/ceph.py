@@ -1,6 +1,6 @@
 """A Ceph of one node with its S3 API, from Debian's packages, which are unpacked and not installed.
 
-``python -m tests.ceph FOLDER PORT`` runs it until it is ended.
+``python -m tests.services.ceph FOLDER PORT`` runs it until it is ended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from airflow_occ_provider.embedded.bundle import cache_folder
 from airflow_occ_provider.embedded.object_store import EmbeddedS3
 from airflow_occ_provider.embedded.ports import free_ports
 from airflow_occ_provider.embedded.process import EmbeddedError
-from tests.debian import unpacked
+from tests.services.debian import unpacked
 
 PACKAGES = ("radosgw", "ceph-mon", "ceph-osd", "ceph-common")
 PYTHON = "/usr/bin/python3"  # Debian's: the tool ``ceph`` has a module compiled for it
@@ -119,7 +119,7 @@ class Ceph(EmbeddedS3):
     def _command(self) -> list[str]:
         unpacked(_root().name, *PACKAGES)
         (self.folder / "started").unlink(missing_ok=True)
-        return [sys.executable, "-m", "tests.ceph", str(self.folder), str(self.port)]
+        return [sys.executable, "-m", "tests.services.ceph", str(self.folder), str(self.port)]
 
     def _answers(self) -> bool:
         if not (self.folder / "started").exists():

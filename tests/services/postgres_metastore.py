@@ -11,8 +11,8 @@ from pathlib import Path
 
 from airflow_occ_provider.embedded.bundle import resolve_jar
 from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
-from tests.stack.compose import DOCKER, fetched_jars
-from tests.stack.postgres import Postgres
+from tests.services.compose import DOCKER, fetched_jars
+from tests.services.postgres import Postgres
 
 _NAME = _PASSWORD = "metastore"
 _TIMEOUT_S = 60

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow_occ_provider.embedded.bundle import cache_folder, resolve_jars
-from airflow_occ_provider.embedded.installer import run_installer
 from airflow_occ_provider.embedded.object_store import HADOOP_VERSION, EmbeddedObjectStore
 from airflow_occ_provider.embedded.process import EmbeddedError
+from tests.services.installer import run_installer
 
 VERSION = "3.35.0"
 _SERVER = "node_modules/azurite/dist/src/blob/main.js"

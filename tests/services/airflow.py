@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from airflow_occ_provider.embedded import sqlite
 from airflow_occ_provider.embedded.ports import free_ports
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.service import PORT_TAKEN, EmbeddedService
+from tests.services import sqlite
 
+_ROOT = Path(__file__).parents[2]
 _CALL_TIMEOUT_S = 30.0
 _BUSY_PAUSE_S = 1.0
 _TRIES = 10
@@ -94,7 +95,14 @@ class EmbeddedAirflow(EmbeddedService):
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), self._environment["PATH"]]),
             **self._settings,
+            "PYTHONPATH": self._python_path,
         }
+
+    @property
+    def _python_path(self) -> str:
+        """The folders of the settings and of the environment, and that of ``tests.services.sqlite``."""
+        folders = [variables.get("PYTHONPATH") for variables in (self._settings, self._environment)]
+        return os.pathsep.join([folder for folder in folders if folder] + [str(_ROOT)])
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Call its REST API and return the decoded answer.

@@ -1,1 +1,0 @@
-"""The production stack of ``docker/``, outside of containers."""
