@@ -91,8 +91,8 @@ def get_provider_info() -> dict[str, Any]:
         "asset-uris": [
             {
                 "schemes": ["hudi"],
-                "handler": "airflow_occ_provider.hooks.assets.normalized",
-                "factory": "airflow_occ_provider.hooks.assets.hudi_asset",
+                "handler": "airflow_occ_provider.assets.table.normalized",
+                "factory": "airflow_occ_provider.assets.table.hudi_asset",
             }
         ],
         "connection-types": locks,

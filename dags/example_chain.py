@@ -7,7 +7,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG
 
-from airflow_occ_provider.hooks.assets import hudi_asset
+from airflow_occ_provider.assets.table import hudi_asset
 from airflow_occ_provider.operators.hudi_incremental_read import HudiIncrementalReadOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 

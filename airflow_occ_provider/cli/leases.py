@@ -16,11 +16,11 @@ from airflow_occ_provider.attempts.overview.renewal import describe_renewal, ren
 from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.hooks.task_instances import record_release, releaser, task_states
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL
 from airflow_occ_provider.leases.rules import Blocker, Owner, QueuedRequest, blockers
 from airflow_occ_provider.spelling import spell_time
 from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.task.database import record_release, releaser, task_states
 
 _SHOWN = 5
 _STOP_S = 10.0

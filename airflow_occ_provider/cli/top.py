@@ -22,11 +22,11 @@ from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.errors import LockUnreachableError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hooks.lock import lock_hook_if_any
-from airflow_occ_provider.hooks.task_instances import task_states, writing_tasks
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.spelling import spell_expiry, spell_span, spell_time
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.task.database import task_states, writing_tasks
 
 _LAST = 10
 

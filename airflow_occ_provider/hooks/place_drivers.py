@@ -24,9 +24,9 @@ from airflow_occ_provider.driver.attempt import LIFE_S
 from airflow_occ_provider.driver.contract import PAYLOAD
 from airflow_occ_provider.hooks.hudi_table import storage_of
 from airflow_occ_provider.hooks.launch import Launch
-from airflow_occ_provider.hooks.shared_folders import shared_folder
 from airflow_occ_provider.hooks.via import StartedPlace
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
+from airflow_occ_provider.storage.shared_folders import shared_folder
 from airflow_occ_provider.submitters.attempt_files import Folder
 from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.flag import Flag

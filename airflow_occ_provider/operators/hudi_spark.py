@@ -28,9 +28,6 @@ from airflow_occ_provider.attempts.write import Write
 from airflow_occ_provider.attempts.write_spec import WriteSpec
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.driver_output import HudiDriverLink
-from airflow_occ_provider.hooks.table_link import HudiTableLink, show_table
-from airflow_occ_provider.hooks.task_run import hide, open_journal
-from airflow_occ_provider.hooks.typed_arguments import TypedArguments
 from airflow_occ_provider.hooks.via import ViaPlace, operator_path, refuse_beside_via
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
@@ -43,6 +40,9 @@ from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.operators.waits import defer, log_admission
 from airflow_occ_provider.storage.address import named_partitions
 from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.task.arguments import TypedArguments
+from airflow_occ_provider.task.run import hide, open_journal
+from airflow_occ_provider.task.table_link import HudiTableLink, show_table
 
 if TYPE_CHECKING:
     import jinja2

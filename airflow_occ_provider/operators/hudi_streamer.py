@@ -18,11 +18,11 @@ from airflow_occ_provider.attempts.jobs import Job, MainClass
 from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.streamer import streamer_arguments
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
-from airflow_occ_provider.hooks.lineage import table_to_write, written_table
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
+from airflow_occ_provider.task.lineage import table_to_write, written_table
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, RetryPolicy

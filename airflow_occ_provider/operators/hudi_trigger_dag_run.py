@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_occ_provider.assets.commit_runs import (
+    carry_out,
+    instants_of,
+    planned_runs,
+    refuse_unusable_name,
+)
+from airflow_occ_provider.assets.consumers import Consumer, consumer_asset, failing_for_good
 from airflow_occ_provider.attempts.new_commits import (
     CommitFilter,
     beginning,
     seen_before,
 )
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.commit_runs import (
-    carry_out,
-    instants_of,
-    planned_runs,
-    refuse_unusable_name,
-)
-from airflow_occ_provider.hooks.consumers import Consumer, consumer_asset, failing_for_good
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.hooks.typed_arguments import TypedArguments
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.task.arguments import TypedArguments
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -19,10 +19,10 @@ from airflow_occ_provider.attempts.sql_text import refuse_sql
 from airflow_occ_provider.attempts.typed_values import has_template
 from airflow_occ_provider.attempts.write_spec import refuse_unqueued
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
-from airflow_occ_provider.hooks.lineage import table_to_write, written_table
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
+from airflow_occ_provider.task.lineage import table_to_write, written_table
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, RetryPolicy

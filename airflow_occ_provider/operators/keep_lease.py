@@ -13,7 +13,6 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.hooks.task_run import is_dag_test
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.operators.release_lease import (
     RETRY_DELAY,
@@ -21,6 +20,7 @@ from airflow_occ_provider.operators.release_lease import (
     release_lease,
 )
 from airflow_occ_provider.operators.retry_policy import BudgetedRetries
+from airflow_occ_provider.task.run import is_dag_test
 from airflow_occ_provider.triggers.lease import FINISHED, HudiKeepLeaseTrigger, states_of
 
 if TYPE_CHECKING:

@@ -12,18 +12,18 @@ from airflow.sdk import BaseOperator
 from airflow_occ_provider.attempts.admission import AdmissionRequest
 from airflow_occ_provider.attempts.journal import now_ms
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks import metrics
-from airflow_occ_provider.hooks.deployment import run_owner
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.hooks.task_run import open_journal
-from airflow_occ_provider.hooks.typed_arguments import TypedArguments
 from airflow_occ_provider.leases.rules import Scope
 from airflow_occ_provider.operators.keep_lease import HudiKeepLeaseOperator
 from airflow_occ_provider.operators.release_lease import RETRY_DELAY, HudiReleaseLeaseOperator
 from airflow_occ_provider.operators.retry_policy import BudgetedRetries
 from airflow_occ_provider.operators.waits import admission_trigger, log_admission
 from airflow_occ_provider.storage.address import canonical_table, named, named_partitions
+from airflow_occ_provider.task import metrics
+from airflow_occ_provider.task.arguments import TypedArguments
+from airflow_occ_provider.task.deployment import run_owner
+from airflow_occ_provider.task.run import open_journal
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, RetryPolicy

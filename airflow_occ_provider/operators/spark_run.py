@@ -26,9 +26,9 @@ from airflow_occ_provider.hooks.launch import Launch
 from airflow_occ_provider.hooks.places import PlacedTask
 from airflow_occ_provider.hooks.spark import attempt_hook, environment, spark_hook, with_lineage
 from airflow_occ_provider.hooks.submitters import follower
-from airflow_occ_provider.hooks.task_run import show_fields
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.processes import LONGEST_END_S
+from airflow_occ_provider.task.run import show_fields
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook

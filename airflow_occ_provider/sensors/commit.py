@@ -19,10 +19,10 @@ from airflow_occ_provider.attempts.new_commits import (
 )
 from airflow_occ_provider.errors import OccError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.hooks.typed_arguments import TypedArguments
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.task.arguments import TypedArguments
 from airflow_occ_provider.triggers.commit import DEFAULT_POLL_S, HudiCommitTrigger
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from airflow_occ_provider.attempts.record import INSTANTS_KEY
 from airflow_occ_provider.attempts.typed_values import switch, whole_number
 from airflow_occ_provider.errors import ConfigurationError, OccError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.hooks.typed_arguments import TypedArguments
 from airflow_occ_provider.hudi.writer.fate import ENDED, Awaited, Fate, Match
 from airflow_occ_provider.hudi.writer.heartbeat import (
     DEFAULT_INTERVAL_MS,
@@ -22,6 +21,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import (
     HeartbeatRule,
 )
 from airflow_occ_provider.storage.watch import WriterWatch
+from airflow_occ_provider.task.arguments import TypedArguments
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger, parse_instants, writer_payload
 
 if TYPE_CHECKING:

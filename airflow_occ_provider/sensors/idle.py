@@ -13,13 +13,13 @@ from airflow_occ_provider.attempts.rivals import busy_writers
 from airflow_occ_provider.attempts.typed_values import whole_number
 from airflow_occ_provider.errors import OccError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.hooks.typed_arguments import TypedArguments
 from airflow_occ_provider.hudi.writer.heartbeat import (
     DEFAULT_INTERVAL_MS,
     DEFAULT_TOLERABLE_MISSES,
     HeartbeatRule,
 )
 from airflow_occ_provider.storage.address import named_partitions
+from airflow_occ_provider.task.arguments import TypedArguments
 from airflow_occ_provider.triggers.idle import HudiTableIdleTrigger
 
 if TYPE_CHECKING:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 from airflow.sdk.exceptions import AirflowSensorTimeout
 
+from airflow_occ_provider.assets.consumers import Consumer, consumer_asset
 from airflow_occ_provider.errors import (
     ConfigurationError,
     HistoryUnreadableError,
     OccError,
     TableUnreadableError,
 )
-from airflow_occ_provider.hooks.consumers import Consumer, consumer_asset
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.hooks.typed_arguments import TypedArguments
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.incremental import incremental_read
+from airflow_occ_provider.task.arguments import TypedArguments
 from airflow_occ_provider.triggers.commit import DEFAULT_POLL_S
 from airflow_occ_provider.triggers.window import (
     HudiIncrementalWindowTrigger,

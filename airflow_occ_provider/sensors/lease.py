@@ -12,10 +12,10 @@ from airflow.sdk.exceptions import AirflowSensorTimeout
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.hooks.typed_arguments import TypedArguments
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.rules import Scope, conflicting
 from airflow_occ_provider.storage.address import canonical_table, named_partitions
+from airflow_occ_provider.task.arguments import TypedArguments
 from airflow_occ_provider.triggers.free_scope import HudiFreeScopeTrigger
 
 if TYPE_CHECKING:

@@ -21,13 +21,13 @@ from airflow_occ_provider.attempts.new_commits import (
     new_commits,
 )
 from airflow_occ_provider.errors import HistoryUnreadableError, OccError, TableUnreadableError
-from airflow_occ_provider.hooks.commit_watch import CommitTarget
-from airflow_occ_provider.hooks.shared_watch import shared_watch
-from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.triggers.base import HudiTrigger, event_in_time, until_earliest
+from airflow_occ_provider.triggers.commit_watch import CommitTarget
+from airflow_occ_provider.triggers.shared_watch import shared_watch
+from airflow_occ_provider.triggers.threads import in_thread
 
 if TYPE_CHECKING:
     from airflow.sdk.execution_time.context import AssetStateStoreAccessors

@@ -27,10 +27,7 @@ from airflow_occ_provider.attempts.submitter import (
     Unseen,
 )
 from airflow_occ_provider.errors import LeaseLostError, OccError
-from airflow_occ_provider.hooks.shared_queue import shared_queue
-from airflow_occ_provider.hooks.shared_views import shared_views
 from airflow_occ_provider.hooks.submitters import follower, service_of
-from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.secrets import mask_named
@@ -38,6 +35,9 @@ from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.triggers.base import until_earliest
 from airflow_occ_provider.triggers.lease import LeaseTrigger
+from airflow_occ_provider.triggers.shared_queue import shared_queue
+from airflow_occ_provider.triggers.shared_views import shared_views
+from airflow_occ_provider.triggers.threads import in_thread
 
 _POLL_S = 10.0
 _LOG_S = 5.0

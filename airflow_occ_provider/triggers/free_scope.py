@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from airflow.triggers.base import TriggerEvent
 
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.hooks.shared_queue import shared_queue
-from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.rules import Scope, conflicting
 from airflow_occ_provider.triggers.base import HudiTrigger, until_earliest
+from airflow_occ_provider.triggers.shared_queue import shared_queue
+from airflow_occ_provider.triggers.threads import in_thread
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

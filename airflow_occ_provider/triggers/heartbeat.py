@@ -13,8 +13,6 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_occ_provider.attempts.record import INSTANTS_KEY
 from airflow_occ_provider.errors import ConfigurationError, TableUnreadableError
-from airflow_occ_provider.hooks.shared_watch import SharedWatch, WatchTarget, shared_watch
-from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.hudi.writer.fate import ENDED, Awaited, Fate, Match, Writer
 from airflow_occ_provider.hudi.writer.heartbeat import (
     DEFAULT_INTERVAL_MS,
@@ -24,6 +22,8 @@ from airflow_occ_provider.hudi.writer.heartbeat import (
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.watch import Observation
 from airflow_occ_provider.triggers.base import HudiTrigger, event_in_time, until_earliest
+from airflow_occ_provider.triggers.shared_watch import SharedWatch, WatchTarget, shared_watch
+from airflow_occ_provider.triggers.threads import in_thread
 
 _WATCHER_RETRY_S = 60.0
 

@@ -12,8 +12,6 @@ from airflow.triggers.base import TriggerEvent
 from airflow_occ_provider.attempts.rivals import busy_writers
 from airflow_occ_provider.errors import NotHudiTableError, OccError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.hooks.shared_watch import WatchResult, WatchTarget, shared_watch
-from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.hudi.writer.heartbeat import (
     DEFAULT_INTERVAL_MS,
     DEFAULT_TOLERABLE_MISSES,
@@ -22,6 +20,8 @@ from airflow_occ_provider.hudi.writer.heartbeat import (
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.watch import Observation
 from airflow_occ_provider.triggers.base import HudiTrigger, event_in_time, until_earliest
+from airflow_occ_provider.triggers.shared_watch import WatchResult, WatchTarget, shared_watch
+from airflow_occ_provider.triggers.threads import in_thread
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

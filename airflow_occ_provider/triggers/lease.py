@@ -16,11 +16,11 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError, OccError
-from airflow_occ_provider.hooks.shared_queue import shared_queue
-from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.leases.lease import LeaseService, Ticket
 from airflow_occ_provider.leases.observer import RECENT, RENEWALS_PER_TTL, TRUSTED
 from airflow_occ_provider.triggers.base import serialized, until_earliest
+from airflow_occ_provider.triggers.shared_queue import shared_queue
+from airflow_occ_provider.triggers.threads import in_thread
 
 _RETRY_S = 1.0
 _CHECK_S = 900.0

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from airflow.triggers.base import TriggerEvent
 
-from airflow_occ_provider.hooks.shared_watch import WatchTarget, shared_watch
 from airflow_occ_provider.hudi.writer.fate import Writer
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.watch import Observation
 from airflow_occ_provider.triggers.base import HudiTrigger, until_earliest
+from airflow_occ_provider.triggers.shared_watch import WatchTarget, shared_watch
 
 _MAX_POLL_S = 10.0
 

@@ -10,14 +10,14 @@ from typing import Any
 from airflow.triggers.base import TriggerEvent
 
 from airflow_occ_provider.errors import HistoryUnreadableError, TableUnreadableError
-from airflow_occ_provider.hooks.commit_watch import WindowTarget
-from airflow_occ_provider.hooks.shared_watch import shared_watch
-from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.hudi.incremental.window import Window
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.incremental import WriteState, window_after
 from airflow_occ_provider.triggers.base import HudiTrigger, event_in_time, until_earliest
+from airflow_occ_provider.triggers.commit_watch import WindowTarget
+from airflow_occ_provider.triggers.shared_watch import shared_watch
+from airflow_occ_provider.triggers.threads import in_thread
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -10,8 +10,8 @@ from airflow.configuration import conf
 from starlette.exceptions import HTTPException
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.deployment import site
 from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.task.deployment import site
 from airflow_occ_provider.ui.known_tables import (
     Published,
     TableSource,

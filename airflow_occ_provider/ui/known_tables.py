@@ -18,10 +18,10 @@ from airflow_occ_provider.attempts.claim import HINTS
 from airflow_occ_provider.attempts.identity import Signature, TaskKey
 from airflow_occ_provider.attempts.record import INSTANTS_KEY
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.table_link import TABLE_KEY, table_key
-from airflow_occ_provider.hooks.task_instances import MOST_TASKS, newest_xcoms, xcoms
 from airflow_occ_provider.leases.rules import QueuedRequest
 from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.task.database import MOST_TASKS, newest_xcoms, xcoms
+from airflow_occ_provider.task.table_link import TABLE_KEY, table_key
 from airflow_occ_provider.ui.plugin import SECTION
 
 _KEY = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")

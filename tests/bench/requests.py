@@ -144,7 +144,7 @@ async def measure(server: EmbeddedVersitygw) -> list[Goal]:
     alone, crowd, passing = (Site(server, f"s3://lake/{name}") for name in ("one", "many", "pass"))
     queues = alone.by_name | crowd.by_name | passing.by_name
     hooks = mock.patch(
-        "airflow_occ_provider.hooks.shared_queue.lock_hook",
+        "airflow_occ_provider.triggers.shared_queue.lock_hook",
         lambda name: SimpleNamespace(leases=lambda: queues[name].queue),
     )
     with hooks, mock.patch.object(Queue, "close"):

@@ -39,13 +39,12 @@ from airflow_occ_provider.errors import (
     SubmitterUnreachableError,
     WriteConflictError,
 )
-from airflow_occ_provider.hooks import shared_queue, threads
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Owner
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.triggers import base
+from airflow_occ_provider.triggers import base, shared_queue, threads
 from airflow_occ_provider.triggers import driver as module
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 from tests.contract.in_memory_submitter import Cluster, InMemorySubmitter

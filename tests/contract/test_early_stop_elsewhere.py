@@ -14,10 +14,9 @@ from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.submitter import Ended
 from airflow_occ_provider.attempts.waits import DriverEvent
 from airflow_occ_provider.errors import WriteConflictError
-from airflow_occ_provider.hooks import shared_queue
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
 from airflow_occ_provider.operators.waits import _trigger
-from airflow_occ_provider.triggers import base
+from airflow_occ_provider.triggers import base, shared_queue
 from airflow_occ_provider.triggers import driver as module
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 from tests.contract.test_continued import PATIENCE_S, Process, World, deferred, ends

@@ -10,11 +10,11 @@ from collections import Counter
 import pytest
 
 from airflow_occ_provider.errors import TableUnreadableError
-from airflow_occ_provider.hooks import shared_folders
 from airflow_occ_provider.hooks.hudi_table import storage_of
-from airflow_occ_provider.hooks.shared_folders import STALE_S, SharedFolder, shared_folder
+from airflow_occ_provider.storage import shared_folders
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
 from airflow_occ_provider.storage.s3_requests import list_objects
+from airflow_occ_provider.storage.shared_folders import STALE_S, SharedFolder, shared_folder
 
 
 class Clock:

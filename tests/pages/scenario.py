@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.hooks.table_link import table_key
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.task.table_link import table_key
 from tests.faults.processes import drivers, send, victims
 from tests.pages.browser import Screen
 from tests.pages.rig import JOB, SignedInAirflow, wait_for

@@ -12,9 +12,9 @@ from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.preflight import Preflight
 from airflow_occ_provider.attempts.waits import WaitNeeded
-from airflow_occ_provider.hooks.task_run import open_journal
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.task.run import open_journal
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
 from tests.suspended import resume, suspend
 from tests.unit.test_record import Store, Task

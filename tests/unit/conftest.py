@@ -7,12 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_occ_provider.hooks import shared_watch
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.operators import airflow_task_run
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.triggers import base, commit
+from airflow_occ_provider.triggers import base, commit, shared_watch
 from tests.memory_store import MemoryStore
 from tests.table_properties import table_properties
 from tests.unit import scripted_spark

@@ -23,9 +23,7 @@ from airflow_occ_provider.errors import (
     LeaseRefusedError,
     WriteConflictError,
 )
-from airflow_occ_provider.hooks import deployment
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.hooks.task_run import open_journal
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.observer import TRUSTED
@@ -37,6 +35,8 @@ from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.operators.waits import admission_trigger, log_admission
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 from airflow_occ_provider.submitters.processes import LONGEST_END_S
+from airflow_occ_provider.task import deployment
+from airflow_occ_provider.task.run import open_journal
 from tests.memory_store import MemoryStore
 from tests.unit.test_record import Instance, Store
 

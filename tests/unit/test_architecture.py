@@ -70,11 +70,16 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
         {"errors", "driver", "attempts", "submitters"},
         {"psutil", "requests", "requests_gssapi"},
     ),
-    "hooks.task_instances": (
-        {"errors", "storage", "leases", "attempts", "hooks"},
+    "task.database": (
+        {"errors", "storage", "leases", "attempts", "task"},
         {"airflow", "sqlalchemy"},
     ),
-    "hooks.lineage": ({"attempts", "storage"}, {"airflow", "openlineage"}),
+    "task.lineage": ({"attempts", "storage"}, {"airflow", "openlineage"}),
+    "task": (
+        {"errors", "hudi", "storage", "leases", "attempts", "spelling", "task"},
+        {"airflow"},
+    ),
+    "assets": ({"errors", "hudi", "storage", "attempts", "assets"}, {"airflow"}),
     "hooks": (
         {
             *{"errors", "connection_form", "hudi", "storage", "leases", "attempts", "submitters"},
@@ -85,14 +90,20 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "operators": (
         {
             *{"errors", "hudi", "storage", "leases", "attempts", "submitters", "in_driver"},
-            *{"hooks", "operators", "triggers", "retry"},
+            *{"task", "assets", "hooks", "operators", "triggers", "retry"},
         },
         {"airflow", "jinja2"},
     ),
     "decorators": ({"attempts", "operators"}, {"airflow"}),
-    "triggers": ({"errors", "hudi", "storage", "leases", "attempts", "hooks", "triggers"}, {"airflow"}),
+    "triggers": (
+        {"errors", "hudi", "storage", "leases", "attempts", "task", "hooks", "triggers"},
+        {"airflow"},
+    ),
     "sensors": (
-        {"errors", "hudi", "storage", "leases", "attempts", "hooks", "triggers", "sensors"},
+        {
+            *{"errors", "hudi", "storage", "leases", "attempts"},
+            *{"task", "assets", "hooks", "triggers", "sensors"},
+        },
         {"airflow"},
     ),
     "embedded.metastore": ({"embedded"}, {"pymetastore", "thrift"}),
@@ -100,11 +111,14 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "connection_form": (set(), set()),
     "provider_info": ({"__version__", "connection_form"}, set()),
     "cli": (
-        {"errors", "hooks", "hudi", "storage", "leases", "attempts", "submitters", "spelling", "cli"},
+        {
+            *{"errors", "hudi", "storage", "leases", "attempts", "submitters", "spelling"},
+            *{"task", "assets", "hooks", "cli"},
+        },
         {"airflow", "rich"},
     ),
     "ui": (
-        {"errors", "hudi", "storage", "leases", "attempts", "hooks", "spelling", "ui"},
+        {"errors", "hudi", "storage", "leases", "attempts", "task", "hooks", "spelling", "ui"},
         {"airflow", "fastapi", "jinja2", "sqlalchemy", "starlette"},
     ),
     "__init__": (set(), set()),

@@ -15,8 +15,8 @@ from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_occ_provider.assets.table import hudi_asset, normalized
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.assets import hudi_asset, normalized
 from airflow_occ_provider.provider_info import get_provider_info
 from airflow_occ_provider.storage.address import canonical_table
 

@@ -7,8 +7,8 @@ import json
 import pytest
 from airflow.cli.cli_parser import get_parser
 
+from airflow_occ_provider.assets.consumers import consumer_state
 from airflow_occ_provider.cli import checkpoints
-from airflow_occ_provider.hooks.consumers import consumer_state
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order, Place
 from tests.unit.test_commit_trigger import C, T, complete
 

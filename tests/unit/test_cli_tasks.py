@@ -12,10 +12,10 @@ from airflow.utils.session import create_session
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.cli import table as table_commands
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.hooks.deployment import site
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
+from airflow_occ_provider.task.deployment import site
 from tests.golden.table_archive import unpack
 from tests.memory_store import MemoryStore
 from tests.unit import airflow_database

@@ -12,11 +12,10 @@ import pytest
 from airflow.models.trigger import Trigger
 
 from airflow_occ_provider.attempts.new_commits import all_seen
-from airflow_occ_provider.hooks import shared_watch
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.triggers import base, commit
+from airflow_occ_provider.triggers import base, commit, shared_watch
 from airflow_occ_provider.triggers.commit import HudiCommitTrigger
 from tests.table_properties import table_properties
 from tests.unit.test_metadata import RECORD, avro

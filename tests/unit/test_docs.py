@@ -17,8 +17,6 @@ from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.record import INSTANTS_KEY, RECORD_KEY, TaskRecord
 from airflow_occ_provider.cli import get_cli_commands
-from airflow_occ_provider.hooks import metrics
-from airflow_occ_provider.hooks.table_link import TABLE_KEY
 from airflow_occ_provider.hudi.format.table_config import SUPPORTED, TABLE_VERSIONS
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.leases.lease import Ticket
@@ -27,6 +25,8 @@ from airflow_occ_provider.leases.rules import Owner, Request
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.provider_info import get_provider_info
 from airflow_occ_provider.retry import DEFAULT_BUDGETS
+from airflow_occ_provider.task import metrics
+from airflow_occ_provider.task.table_link import TABLE_KEY
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -17,10 +17,10 @@ from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefo
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.errors import CommitStateUnknownError, DataLossError, FenceError
 from airflow_occ_provider.hooks.submitters import follower
-from airflow_occ_provider.hooks.task_run import open_journal
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.task.run import open_journal
 from tests.golden.table_archive import unpack
 from tests.local_drivers import handle_of
 from tests.unit.test_fence import LATE, MADE, ROLLBACK, roll_back

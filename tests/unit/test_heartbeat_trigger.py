@@ -10,10 +10,10 @@ import pytest
 from airflow.models.trigger import Trigger
 
 from airflow_occ_provider.errors import StorageStalledError
-from airflow_occ_provider.hooks import shared_watch as module
 from airflow_occ_provider.storage.watch import WriterWatch
 from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import heartbeat as trigger_module
+from airflow_occ_provider.triggers import shared_watch as module
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
 from tests.patched import only_in
 from tests.unit.beating import BeatingTable, instant

@@ -31,12 +31,12 @@ from airflow_occ_provider.errors import (
     OccError,
     WriterAliveError,
 )
-from airflow_occ_provider.hooks.task_run import open_journal
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.in_driver import clean as clean_job
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
+from airflow_occ_provider.task.run import open_journal
 from tests.contract.in_memory_submitter import InMemorySubmitter
 from tests.golden.table_archive import unpack
 from tests.memory_store import MemoryStore

@@ -9,10 +9,10 @@ import pytest
 from airflow.sdk.exceptions import AirflowSensorTimeout, TaskDeferred
 
 from airflow_occ_provider.errors import OccError
-from airflow_occ_provider.hooks.shared_watch import WatchTarget, shared_watch
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.sensors.idle import HudiTableIdleSensor
 from airflow_occ_provider.triggers import base
+from airflow_occ_provider.triggers.shared_watch import WatchTarget, shared_watch
 from tests.unit.beating import BeatingTable, instant
 from tests.unit.test_metadata import RECORD, avro
 

@@ -9,8 +9,8 @@ import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from airflow_occ_provider.assets.consumers import CHECKPOINT_KEY, consumer_asset
 from airflow_occ_provider.errors import StateStoreError, TableUnreadableError
-from airflow_occ_provider.hooks.consumers import CHECKPOINT_KEY, consumer_asset
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.operators.hudi_incremental_read import (
     WINDOW_CONF,

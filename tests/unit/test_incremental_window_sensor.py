@@ -13,14 +13,13 @@ from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowSensorTimeout, TaskDeferred
 from airflow.sdk.execution_time.context import AssetStateStoreAccessors
 
+from airflow_occ_provider.assets.consumers import CHECKPOINT_KEY, consumer_asset, consumer_state
 from airflow_occ_provider.errors import CheckpointLostError, ConfigurationError, OccError
-from airflow_occ_provider.hooks import commit_watch
-from airflow_occ_provider.hooks.consumers import CHECKPOINT_KEY, consumer_asset, consumer_state
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.sensors.incremental_window import HudiIncrementalWindowSensor
 from airflow_occ_provider.storage.incremental import incremental_read
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.triggers import base
+from airflow_occ_provider.triggers import base, commit_watch
 from airflow_occ_provider.triggers.window import HudiIncrementalWindowTrigger
 from tests.table_properties import table_properties
 from tests.unit.test_commit_trigger import PATIENCE_S, C, T, complete, events

@@ -8,11 +8,11 @@ import pytest
 from airflow.sdk import BaseOperator
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
-from airflow_occ_provider.hooks.task_run import longest_absence_ms
 from airflow_occ_provider.leases.keeper import Keeper
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.task.run import longest_absence_ms
 from tests.memory_store import MemoryStore
 
 TTL_MS = 300

@@ -9,15 +9,14 @@ import pytest
 from airflow.models.trigger import Trigger
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
-from airflow_occ_provider.hooks import shared_queue as shared
-from airflow_occ_provider.hooks import threads
-from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.triggers import base, lease
+from airflow_occ_provider.triggers import base, lease, threads
+from airflow_occ_provider.triggers import shared_queue as shared
 from airflow_occ_provider.triggers.free_scope import HudiFreeScopeTrigger
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger
+from airflow_occ_provider.triggers.threads import in_thread
 from tests.memory_store import MemoryStore
 
 TTL_MS = 600

@@ -17,16 +17,16 @@ from airflow.sdk import DAG
 from airflow.sdk.api.datamodels._generated import DagRun, TIRunContext
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
+from airflow_occ_provider.assets.consumers import consumer_asset
+from airflow_occ_provider.assets.table import hudi_asset
 from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.decorators.hudi_write import _HudiWriteDecoratedOperator
-from airflow_occ_provider.hooks import lineage as lineage_module
-from airflow_occ_provider.hooks.assets import hudi_asset
-from airflow_occ_provider.hooks.consumers import consumer_asset
-from airflow_occ_provider.hooks.lineage import dataset_name, table_to_write, written_table
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.operators.hudi_streamer import HudiStreamerOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.task import lineage as lineage_module
+from airflow_occ_provider.task.lineage import dataset_name, table_to_write, written_table
 from tests.golden.table_archive import unpack
 from tests.unit.test_commit_trigger import T, complete
 from tests.unit.test_golden_tables import FOLDER

@@ -29,9 +29,6 @@ from airflow_occ_provider.attempts.service_limits import ServiceLimits
 from airflow_occ_provider.attempts.service_run import plans_of
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.attempts.write import Write
-from airflow_occ_provider.hooks import metrics
-from airflow_occ_provider.hooks.metrics import CONFLICTS, WASTED, Work
-from airflow_occ_provider.hooks.shared_watch import WatchTarget, shared_watch
 from airflow_occ_provider.hudi.writer.fate import Fate, Writer
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
 from airflow_occ_provider.leases.lease import Terms
@@ -41,6 +38,9 @@ from airflow_occ_provider.operators import airflow_task_run, lease, release_leas
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
+from airflow_occ_provider.task import metrics
+from airflow_occ_provider.task.metrics import CONFLICTS, WASTED, Work
+from airflow_occ_provider.triggers.shared_watch import WatchTarget, shared_watch
 from tests.contract.in_memory_submitter import failing
 from tests.memory_store import MemoryStore
 from tests.unit.beating import BeatingTable

@@ -15,7 +15,6 @@ from airflow_occ_provider.attempts.preflight import Preflight, find_elders, refu
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.attempts.record_parts import PreflightRecord
 from airflow_occ_provider.errors import ConfigurationError, TableUnreadableError
-from airflow_occ_provider.hooks.task_run import open_journal
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.format.instant import State
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
@@ -25,6 +24,7 @@ from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.storage.service_plans import pending_plans
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.task.run import open_journal
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger

@@ -29,7 +29,7 @@ PUBLIC = {
         *("StorageStalledError", "StorageDeniedError", "SubmitterUnreachableError"),
         *("NotSubmittedError", "CheckpointLostError", "DagRunNotStartedError"),
     },
-    "hooks.assets": {"hudi_asset", "normalized"},
+    "assets.table": {"hudi_asset", "normalized"},
     "hooks.hudi_table": {"HudiTableHook", "open_table", "storage_of"},
     "hooks.drivers": {"TaskDrivers", "drivers_of"},
     "hooks.local": {"LocalDrivers", "place_of_handle", "place_of_task"},

@@ -17,9 +17,9 @@ from airflow_occ_provider.attempts.record_parts import (
     Waiting,
 )
 from airflow_occ_provider.errors import CommitStateUnknownError, StateStoreError
-from airflow_occ_provider.hooks import task_run
-from airflow_occ_provider.hooks.task_run import open_journal
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.task import run as task_run
+from airflow_occ_provider.task.run import open_journal
 from tests.local_drivers import handle_of
 
 DRIVER = handle_of(DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42, 1000))

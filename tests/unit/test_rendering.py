@@ -18,11 +18,11 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
 from airflow.sdk.log import _secrets_masker
 
+from airflow_occ_provider.assets.events import emit_asset_events
 from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.asset_events import emit_asset_events
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.operators import airflow_task_run, spark_run

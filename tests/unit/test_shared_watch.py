@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from airflow_occ_provider.hooks import shared_watch as module
-from airflow_occ_provider.hooks.shared_watch import WatchTarget, shared_watch
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.watch import WriterWatch
+from airflow_occ_provider.triggers import shared_watch as module
+from airflow_occ_provider.triggers.shared_watch import WatchTarget, shared_watch
 from tests.patched import only_in
 from tests.unit.beating import BeatingTable
 

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from airflow_occ_provider.hooks import shared_watch as module
 from airflow_occ_provider.storage.watch import WriterWatch
 from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import heartbeat as trigger_module
+from airflow_occ_provider.triggers import shared_watch as module
 from tests.unit.beating import BeatingTable
 from tests.unit.test_heartbeat_trigger import events, now_ms, of_task
 

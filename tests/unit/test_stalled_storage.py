@@ -8,10 +8,9 @@ from contextlib import aclosing
 
 import pytest
 
-from airflow_occ_provider.hooks import commit_watch
 from airflow_occ_provider.sensors.commit import HudiCommitSensor
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.triggers import base
+from airflow_occ_provider.triggers import base, commit_watch
 from tests.stalls.store import StallingFileSystem
 from tests.unit.test_commit_trigger import (
     PATIENCE_S,

@@ -17,10 +17,10 @@ from airflow.sdk.exceptions import (
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import ErrorResponse, OKResponse
 
+from airflow_occ_provider.assets import commit_runs
+from airflow_occ_provider.assets.commit_runs import PLAN_KEY
+from airflow_occ_provider.assets.consumers import CHECKPOINT_KEY, Consumer, consumer_asset
 from airflow_occ_provider.errors import ConfigurationError, DagRunNotStartedError, StateStoreError
-from airflow_occ_provider.hooks import commit_runs
-from airflow_occ_provider.hooks.commit_runs import PLAN_KEY
-from airflow_occ_provider.hooks.consumers import CHECKPOINT_KEY, Consumer, consumer_asset
 from airflow_occ_provider.operators.hudi_trigger_dag_run import HudiTriggerDagRunOperator
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack

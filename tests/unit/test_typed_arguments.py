@@ -11,7 +11,6 @@ from airflow.sdk import DAG
 from airflow_occ_provider.attempts.claim import Isolation
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.typed_arguments import TYPES, TypedArguments
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
@@ -25,6 +24,7 @@ from airflow_occ_provider.sensors.heartbeat import HudiHeartbeatSensor
 from airflow_occ_provider.sensors.idle import HudiTableIdleSensor
 from airflow_occ_provider.sensors.incremental_window import HudiIncrementalWindowSensor
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
+from airflow_occ_provider.task.arguments import TYPES, TypedArguments
 
 MADE = {
     HudiWriteOperator: {"table": "/t", "application": "a.py"},

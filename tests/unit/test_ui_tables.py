@@ -20,17 +20,17 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_occ_provider.attempts.claim import HINTS
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks import task_instances
-from airflow_occ_provider.hooks.table_link import (
+from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Scope
+from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.provider_info import get_provider_info
+from airflow_occ_provider.task import database as task_instances
+from airflow_occ_provider.task.table_link import (
     TABLE_KEY,
     HudiTableLink,
     page_path,
     show_table,
     table_key,
 )
-from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Scope
-from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from airflow_occ_provider.provider_info import get_provider_info
 from airflow_occ_provider.ui import known_tables
 from airflow_occ_provider.ui.known_tables import (
     TableSource,

@@ -18,8 +18,8 @@ from airflow_occ_provider.errors import (
     FailedAfterCommitError,
     TableUnreadableError,
 )
-from airflow_occ_provider.hooks.task_run import due_ms, open_journal
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.task.run import due_ms, open_journal
 from tests.unit.test_earlier_tries import LOG, RULE
 from tests.unit.test_metadata import RECORD, avro
 from tests.unit.test_record import Instance, Store

@@ -31,7 +31,6 @@ from airflow_occ_provider.errors import (
     TaskEndedError,
     WriteConflictError,
 )
-from airflow_occ_provider.hooks import shared_queue
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
@@ -40,7 +39,7 @@ from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.attempt_folder import HIDDEN
 from airflow_occ_provider.submitters import driver_start, folder_driver, followed_driver
 from airflow_occ_provider.submitters.place import Place
-from airflow_occ_provider.triggers import base
+from airflow_occ_provider.triggers import base, shared_queue
 from airflow_occ_provider.triggers import driver as driver_trigger
 from airflow_occ_provider.triggers import lease as lease_trigger
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger

@@ -18,8 +18,8 @@ from airflow.dag_processing.bundles.local import LocalDagBundle
 from airflow_occ_provider.attempts.jobs import Function, MainClass, PythonFile, Sql
 from airflow_occ_provider.attempts.work import work_digest
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.task_run import bundle_folders
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.task.run import bundle_folders
 
 PROGRAM = """
 from airflow_occ_provider.attempts.jobs import Function, PythonFile

@@ -24,13 +24,13 @@ from airflow_occ_provider.errors import (
     WorkerLostError,
     WriteConflictError,
 )
-from airflow_occ_provider.hooks.task_run import open_journal
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.task.run import open_journal
 from tests.local_drivers import handle_of
 from tests.unit.test_claim import IN_PROCESS
 from tests.unit.test_fence import LATE, ROLLBACK, roll_back

@@ -21,10 +21,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from airflow_occ_provider.attempts.identity import Signature, TaskKey
 from airflow_occ_provider.attempts.record import INSTANTS_KEY
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.deployment import site
-from airflow_occ_provider.hooks.table_link import TABLE_KEY
 from airflow_occ_provider.leases.rules import Owner
 from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.task.deployment import site
+from airflow_occ_provider.task.table_link import TABLE_KEY
 
 MOST_TASKS = 1000
 """Task runs of which an XCom is read at once."""

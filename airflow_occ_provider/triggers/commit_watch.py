@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.hooks.shared_watch import storage_name
 from airflow_occ_provider.storage.incremental import WriteState, write_state
 from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.triggers.shared_watch import storage_name
 
 
 @dataclass(frozen=True, slots=True)

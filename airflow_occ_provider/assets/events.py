@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.sdk import Asset, AssetAlias
 
-from airflow_occ_provider.hooks.assets import hudi_asset
+from airflow_occ_provider.assets.table import hudi_asset
 
 _log = logging.getLogger(__name__)
 

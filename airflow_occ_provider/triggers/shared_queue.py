@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from airflow_occ_provider.hooks.lock import lock_hook
-from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.leases.lease import LeaseService
+from airflow_occ_provider.triggers.threads import in_thread
 
 _registry = threading.Lock()
 

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from airflow_occ_provider.errors import OccError, TableUnreadableError
-from airflow_occ_provider.hooks import metrics
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.hooks.threads import in_thread
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.watch import Observation, WriterWatch
+from airflow_occ_provider.task import metrics
+from airflow_occ_provider.triggers.threads import in_thread
 
 T = TypeVar("T")
 

@@ -19,8 +19,8 @@ from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.record import INSTANTS_KEY, RECORD_KEY
 from airflow_occ_provider.attempts.record_parts import TryKey
 from airflow_occ_provider.errors import StateStoreError
-from airflow_occ_provider.hooks.deployment import site
 from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.task.deployment import site
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context

@@ -1,0 +1,3 @@
+"""Assets of tables, and what their consumers have read."""
+
+from __future__ import annotations
