@@ -46,9 +46,8 @@ from airflow_occ_provider.attempts.submission import (
 )
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, lock_hook
 from airflow_occ_provider.hooks.local import LocalDrivers
-from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hooks.place_drivers import offer_of
 from airflow_occ_provider.hudi.writer import early_detection
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection

@@ -17,7 +17,7 @@ from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.spelling import spell_time
 from airflow_occ_provider.storage.snapshot import Snapshot
-from airflow_occ_provider.task.records import task_record
+from airflow_occ_provider.task.database import task_record
 
 
 @exit_on_error

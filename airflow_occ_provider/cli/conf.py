@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.hudi.writer.options import (
     LOCK_PROVIDER,
     METASTORE_LOCK_PROVIDER,

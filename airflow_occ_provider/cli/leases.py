@@ -15,7 +15,7 @@ from airflow_occ_provider.attempts.overview.described import describe_owner
 from airflow_occ_provider.attempts.overview.renewal import describe_renewal, renewal
 from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL
 from airflow_occ_provider.leases.rules import Blocker, Owner, QueuedRequest, blockers
 from airflow_occ_provider.spelling import spell_time

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error
+from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
-from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.spelling import spell_time
 from airflow_occ_provider.storage.lock_file import LockFile, lock_file

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+import posixpath
 from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from threading import Thread
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
 
+from airflow_occ_provider.connection_form import LOCK_FORMS
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
-from airflow_occ_provider.hooks.fields import Fields
 from airflow_occ_provider.hudi.format.properties import parse_defaults
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, contradictions
 from airflow_occ_provider.hudi.writer.storage_lock import (
@@ -30,10 +32,13 @@ if TYPE_CHECKING:
     from airflow_occ_provider.leases.commit_lock import CommitLock
     from airflow_occ_provider.leases.lease import LeaseService, Terms
 
+
 ANSWER_TIMEOUT_MS = 15_000
 LONGEST_ANSWER_S = 10.0
 _SHORTEST_TTL_S = 3
 _QUEUE_MODULE = "airflow_occ_provider.leases.queue"
+_FLAGS = {"true": True, "1": True, "yes": True, "on": True}
+_FLAGS |= {"false": False, "0": False, "no": False, "off": False}
 
 
 class HudiLock(Protocol):
@@ -255,3 +260,118 @@ def _given_options(fields: Fields) -> dict[str, str]:
         if one.key != LOCK_PROVIDER:
             raise fields.error(one.source, f"{one.key}={one.value}", one.remedy)
     return options
+
+
+def lock_hook(lock_conn_id: str) -> HudiLockHook:
+    """Return the hook of a lock connection; a thread imports a client that takes long.
+
+    :param lock_conn_id: id of the connection.
+    :raises ConfigurationError: if the connection does not exist, or is not a lock connection.
+    """
+    try:
+        connection = BaseHook.get_connection(lock_conn_id)
+    except AirflowNotFoundException as error:
+        names = " or ".join(repr(form["hook-name"]) for form in _forms().values())
+        raise ConfigurationError(
+            "lock_conn_id",
+            f"connection {lock_conn_id!r} does not exist",
+            remedy=f"create it under Admin > Connections with the type {names}",
+        ) from error
+    return _hook_of(lock_conn_id, connection)
+
+
+def lock_hook_if_any(lock_conn_id: str | None) -> HudiLockHook | None:
+    """Return the hook of a named lock connection, or of the default if that exists.
+
+    :param lock_conn_id: id of the connection; ``None`` for the default.
+    :raises ConfigurationError: as ``lock_hook``.
+    """
+    if lock_conn_id is not None:
+        return lock_hook(lock_conn_id)
+    default = HudiLockHook.default_conn_name
+    try:
+        connection = BaseHook.get_connection(default)
+    except AirflowNotFoundException:
+        return None
+    return _hook_of(default, connection)
+
+
+def _forms() -> dict[str, dict[str, Any]]:
+    return {form["connection-type"]: form for form in (lock_form() for lock_form in LOCK_FORMS)}
+
+
+def _hook_of(lock_conn_id: str, connection: Connection) -> HudiLockHook:
+    forms = _forms()
+    if connection.conn_type not in forms:
+        raise ConfigurationError(
+            "lock_conn_id",
+            f"connection {lock_conn_id!r} has the type {connection.conn_type!r}, which is not a lock",
+            remedy=f"use a connection of the type {' or '.join(map(repr, forms))}",
+        )
+    module, _, name = forms[connection.conn_type]["hook-class-name"].rpartition(".")
+    hook = cast("type[HudiLockHook]", getattr(import_module(module), name))(lock_conn_id, connection)
+    hook.load_client()
+    return hook
+
+
+class Fields:
+    """The extra fields of a connection, with their defaults.
+
+    :param connection: the Airflow connection.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.conn_id = connection.conn_id
+        extra = connection.extra_dejson
+        self._extra: dict[str, Any] = extra if isinstance(extra, dict) else {}
+
+    def error(self, name: str, message: str, remedy: str) -> ConfigurationError:
+        """Return the error for one field."""
+        return ConfigurationError(f"connection {self.conn_id!r}, {name}", message, remedy=remedy)
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a field as text."""
+        return str(self._extra.get(name) or default).strip()
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """Return a field as a boolean.
+
+        :raises ConfigurationError: if it is neither true nor false.
+        """
+        given = str(self._extra.get(name) if self._extra.get(name) is not None else "").strip().lower()
+        if given and given not in _FLAGS:
+            raise self.error(name, f"{given!r} is neither true nor false", "enter true or false")
+        return _FLAGS[given] if given else default
+
+    def number(self, name: str, default: int, *, at_least: int = 0) -> int:
+        """Return a field as a whole number.
+
+        :raises ConfigurationError: if it is not a number, or too small.
+        """
+        given = self._extra.get(name)
+        try:
+            number = default if given in (None, "") else int(given)
+        except (TypeError, ValueError):
+            number = at_least - 1
+        if number < at_least:
+            raise self.error(
+                name,
+                f"{given!r} is not a whole number of {at_least} or more",
+                f"enter a number, or leave it empty for {default}",
+            )
+        return number
+
+    def path(self, name: str, default: str) -> str:
+        """Return a field as a path in ZooKeeper.
+
+        :raises ConfigurationError: if it is not a path.
+        """
+        path = self.text(name, default)
+        # ZooKeeper clients normalize other spellings, so two different paths could be the same.
+        if path == "/" or path != posixpath.normpath(f"/{path.lstrip('/')}"):
+            raise self.error(
+                name,
+                f"{path!r} is not a ZooKeeper path",
+                f"enter an absolute path without a trailing slash, such as {default}",
+            )
+        return path

@@ -17,7 +17,7 @@ from airflow_occ_provider.attempts.commit import Commit, find_commit
 from airflow_occ_provider.attempts.overview.read import read_state
 from airflow_occ_provider.attempts.overview.values import TableState
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.conflict.verdict import Verdict
 from airflow_occ_provider.hudi.format.timeline import Timeline

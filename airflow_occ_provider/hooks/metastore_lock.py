@@ -12,8 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from airflow_occ_provider.errors import install_extra
-from airflow_occ_provider.hooks.fields import Fields
-from airflow_occ_provider.hooks.hudi_lock import HudiLock, HudiLockHook, answer_timeout_s, ttl_s
+from airflow_occ_provider.hooks.hudi_lock import Fields, HudiLock, HudiLockHook, answer_timeout_s, ttl_s
 from airflow_occ_provider.hudi.writer.options import METASTORE_DATABASE, metastore_lock_options
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.storage.address import canonical_table

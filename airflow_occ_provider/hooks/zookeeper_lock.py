@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from airflow_occ_provider.hooks.fields import Fields
 from airflow_occ_provider.hooks.hudi_lock import (
     ANSWER_TIMEOUT_MS,
+    Fields,
     HudiLock,
     HudiLockHook,
     answer_timeout_s,

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowRuntimeError
 
-from airflow_occ_provider.assets.events import emit_asset_events
+from airflow_occ_provider.assets.table import emit_asset_events
 from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.task_run import Measures
-from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, lock_hook
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.hooks.lock import lock_hook
 from airflow_occ_provider.leases.rules import Owner
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable

@@ -11,8 +11,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
-from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, lock_hook
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.operators.release_lease import (
     RETRY_DELAY,

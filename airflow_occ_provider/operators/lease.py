@@ -12,8 +12,7 @@ from airflow.sdk import BaseOperator
 from airflow_occ_provider.attempts.admission import AdmissionRequest
 from airflow_occ_provider.attempts.journal import now_ms
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, lock_hook
 from airflow_occ_provider.leases.rules import Scope
 from airflow_occ_provider.operators.keep_lease import HudiKeepLeaseOperator
 from airflow_occ_provider.operators.release_lease import RETRY_DELAY, HudiReleaseLeaseOperator

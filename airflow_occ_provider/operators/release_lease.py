@@ -12,8 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_occ_provider.attempts.journal import now_ms
 from airflow_occ_provider.errors import LeaseLostError
-from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, lock_hook
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.operators.retry_policy import BudgetedRetries
 from airflow_occ_provider.task import metrics

@@ -10,8 +10,7 @@ from airflow.sdk import NEVER_EXPIRE, BaseSensorOperator, conf  # type: ignore[a
 from airflow.sdk.exceptions import AirflowSensorTimeout
 
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, lock_hook
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.rules import Scope, conflicting
 from airflow_occ_provider.storage.address import canonical_table, named_partitions

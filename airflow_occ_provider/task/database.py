@@ -1,4 +1,4 @@
-"""What Airflow's database knows of task instances: states, writes and releases.
+"""What Airflow's database knows of task runs: states, records and writes.
 
 For processes that may reach the database: the commands and the API server, but no worker.
 """
@@ -14,12 +14,13 @@ from typing import Any
 from airflow.models.log import Log
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
+from airflow.state import TaskScope, get_state_backend
 from airflow.utils.session import create_session
 from sqlalchemy import Select, and_, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from airflow_occ_provider.attempts.identity import Signature, TaskKey
-from airflow_occ_provider.attempts.record import INSTANTS_KEY
+from airflow_occ_provider.attempts.record import INSTANTS_KEY, RECORD_KEY, TaskRecord
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.leases.rules import Owner
 from airflow_occ_provider.storage.address import canonical_table
@@ -128,3 +129,19 @@ def _path(value: Any) -> str | None:
 def _task_here(owner: Owner) -> TaskKey | None:
     """Return the task run of an owner; another Airflow may have a run of the same name."""
     return TaskKey.of_owner(owner) if owner.site in ("", site()) else None
+
+
+def task_record(dag_id: str, run_id: str, task_id: str, map_index: int) -> TaskRecord | None:
+    """Return the record of a task run from Airflow's database; ``None`` without one.
+
+    :param map_index: ``-1`` for a task that is not mapped.
+    :raises ValueError: if the record cannot be read.
+    """
+    scope = TaskScope(dag_id=dag_id, run_id=run_id, task_id=task_id, map_index=map_index)
+    kept = get_state_backend().get(scope, RECORD_KEY)
+    if kept is None:
+        return None
+    try:
+        return TaskRecord.from_json(json.loads(kept))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from error

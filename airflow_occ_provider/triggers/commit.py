@@ -25,8 +25,7 @@ from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.triggers.base import HudiTrigger, event_in_time, until_earliest
-from airflow_occ_provider.triggers.commit_watch import CommitTarget
-from airflow_occ_provider.triggers.shared_watch import shared_watch
+from airflow_occ_provider.triggers.shared_watch import CommitTarget, shared_watch
 from airflow_occ_provider.triggers.threads import in_thread
 
 if TYPE_CHECKING:

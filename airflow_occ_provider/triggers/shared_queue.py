@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.triggers.threads import in_thread
 

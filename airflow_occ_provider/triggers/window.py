@@ -15,8 +15,7 @@ from airflow_occ_provider.hudi.incremental.window import Window
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.incremental import WriteState, window_after
 from airflow_occ_provider.triggers.base import HudiTrigger, event_in_time, until_earliest
-from airflow_occ_provider.triggers.commit_watch import WindowTarget
-from airflow_occ_provider.triggers.shared_watch import shared_watch
+from airflow_occ_provider.triggers.shared_watch import WindowTarget, shared_watch
 from airflow_occ_provider.triggers.threads import in_thread
 
 

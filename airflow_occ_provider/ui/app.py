@@ -15,8 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from airflow_occ_provider.attempts.identity import TaskKey
 from airflow_occ_provider.leases.rules import Owner
-from airflow_occ_provider.task.database import task_states
-from airflow_occ_provider.task.records import task_record
+from airflow_occ_provider.task.database import task_record, task_states
 from airflow_occ_provider.ui import answers, pages
 from airflow_occ_provider.ui.access import ATTEMPTS, SIGNED_IN, TABLES, viewer
 from airflow_occ_provider.ui.catalog import Catalog

@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow_occ_provider.attempts.overview.read import queue_lines
 from airflow_occ_provider.attempts.overview.values import QueueLine, TableState
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.hudi.doctor.finding import Finding
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.rules import QueuedRequest

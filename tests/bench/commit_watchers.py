@@ -16,7 +16,7 @@ from airflow_occ_provider.hudi.format.commit_metadata import read_commit
 from airflow_occ_provider.storage import folder
 from airflow_occ_provider.triggers import commit
 from airflow_occ_provider.triggers.commit import HudiCommitTrigger
-from airflow_occ_provider.triggers.commit_watch import CommitTarget
+from airflow_occ_provider.triggers.shared_watch import CommitTarget
 from tests.bench.watchers import ProbeTrigger, count
 
 LISTED, WATCHING = "timelines listed", "watchers begun"

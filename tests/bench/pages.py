@@ -26,7 +26,7 @@ from urllib.parse import parse_qs
 
 from airflow_occ_provider.attempts.doctor import examine
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.storage.table import HudiTable
 from tests.bench.harness import Goal, conclude

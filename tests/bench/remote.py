@@ -25,7 +25,7 @@ from pathlib import Path
 from airflow_occ_provider.driver.contract import FACTS, LIFE
 from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from tests.bench.beating import Beating
 from tests.bench.harness import Goal, conclude

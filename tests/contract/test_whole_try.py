@@ -12,7 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from tests.contract import stand_in_spark
 from tests.contract.counted import CountedConnections

@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 from airflow_occ_provider.errors import LeaseLostError
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from airflow.sdk import DAG
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.rules import blockers
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator

@@ -10,7 +10,7 @@ from airflow.cli.cli_parser import get_parser
 from kazoo.client import KazooClient
 
 from airflow_occ_provider.attempts.outcome import Outcome
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks, Part

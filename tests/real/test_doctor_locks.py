@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 
 from airflow_occ_provider.attempts.doctor import examine
 from airflow_occ_provider.attempts.outcome import Outcome
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.hudi.doctor.finding import Severity
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.commit_lock import ZookeeperCommitLock

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from tests.services.azurite import EmbeddedAzurite
 from tests.services.versitygw import EmbeddedVersitygw

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airflow_occ_provider.hooks.fields import Fields
-from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
+from airflow_occ_provider.hooks.hudi_lock import Fields, HudiLockHook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue

@@ -23,7 +23,7 @@ from airflow_occ_provider.errors import (
     LeaseRefusedError,
     WriteConflictError,
 )
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.observer import TRUSTED

@@ -19,7 +19,7 @@ from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.sensors.incremental_window import HudiIncrementalWindowSensor
 from airflow_occ_provider.storage.incremental import incremental_read
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.triggers import base, commit_watch
+from airflow_occ_provider.triggers import base, shared_watch
 from airflow_occ_provider.triggers.window import HudiIncrementalWindowTrigger
 from tests.table_properties import table_properties
 from tests.unit.test_commit_trigger import PATIENCE_S, C, T, complete, events
@@ -147,13 +147,13 @@ def test_in_the_triggerer_it_waits_for_the_writer_that_holds_the_window_up(
 
 
 def test_the_triggers_of_a_table_share_its_listings(folder, context, monkeypatch):
-    looks, listed = [], commit_watch.write_state
+    looks, listed = [], shared_watch.write_state
 
     def counted(*given, **options):
         looks.append(1)
         return listed(*given, **options)
 
-    monkeypatch.setattr(commit_watch, "write_state", counted)
+    monkeypatch.setattr(shared_watch, "write_state", counted)
     waiting = [trigger(folder, context, poke_interval=0.2) for _ in range(50)]
 
     async def run():

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from airflow_occ_provider import connection_form, provider_info
-from airflow_occ_provider.hooks import lock
+from airflow_occ_provider.hooks import hudi_lock
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
@@ -17,14 +17,14 @@ from tests.unit.bucket_lock import PROVIDER, bucket_lock
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    for module in (lock, provider_info):
+    for module in (hudi_lock, provider_info):
         monkeypatch.setattr(module, "LOCK_FORMS", (*connection_form.LOCK_FORMS, bucket_lock))
 
 
 def connection(monkeypatch, **extra):
     value = {"conn_type": "bucket_lock", "host": "lake", "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(value))
-    return lock.lock_hook("lock")
+    return hudi_lock.lock_hook("lock")
 
 
 def test_airflow_is_given_its_form_and_its_module():
@@ -57,4 +57,4 @@ def test_hudis_lock_may_be_in_another_service(monkeypatch):
 
 def test_its_name_is_offered_if_a_connection_is_missing():
     with pytest.raises(Exception, match=r"'Hudi lock \(ZooKeeper\)' or .* or 'Hudi lock \(bucket\)'"):
-        lock.lock_hook("none")
+        hudi_lock.lock_hook("none")

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_occ_provider.connection_form import metastore_lock
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.hooks.metastore_lock import expiry
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, METASTORE_LOCK_PROVIDER
 from airflow_occ_provider.leases.metastore.client import Access, Kerberos, MetastoreClient

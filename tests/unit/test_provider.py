@@ -18,7 +18,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from kazoo.hosts import collect_hosts
 
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
-from airflow_occ_provider.hooks.lock import lock_hook
+from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.hooks.metastore_lock import HudiMetastoreLockHook
 from airflow_occ_provider.hooks.storage_lock import HudiStorageLockHook
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook

@@ -29,7 +29,7 @@ PUBLIC = {
         *("StorageStalledError", "StorageDeniedError", "SubmitterUnreachableError"),
         *("NotSubmittedError", "CheckpointLostError", "DagRunNotStartedError"),
     },
-    "assets.table": {"hudi_asset", "normalized"},
+    "assets.table": {"emit_asset_events", "hudi_asset", "normalized"},
     "hooks.hudi_table": {"HudiTableHook", "open_table", "storage_of"},
     "hooks.drivers": {"TaskDrivers", "drivers_of"},
     "hooks.local": {"LocalDrivers", "place_of_handle", "place_of_task"},
@@ -37,18 +37,17 @@ PUBLIC = {
         *("PodCluster", "api_client", "of_pod", "place_of_handle", "place_of_task"),
     },
     "hooks.launch": {"Launch"},
-    "hooks.lock": {"lock_hook", "lock_hook_if_any"},
     "hooks.places": {"PlaceType", "PlacedTask", "place_type"},
     "hooks.spark": {"attempt_hook", "environment", "spark_hook", "with_lineage"},
     "hooks.hudi_lock": {
         *("HudiLockHook", "HudiLock", "GivenLock", "LeaseBackend", "answer_timeout_s", "ttl_s"),
+        *("Fields", "lock_hook", "lock_hook_if_any"),
     },
     "hooks.metastore_lock": {
         *("HudiMetastoreLockHook", "Metastore", "MetastoreLock", "MetastoreBackend", "expiry"),
     },
-    "hooks.storage_access": {"storage_access"},
     "hooks.storage_lock": {
-        *("HudiStorageLockHook", "LeaseRoot", "StorageLock", "StorageLeases"),
+        *("HudiStorageLockHook", "LeaseRoot", "StorageLock", "StorageLeases", "storage_access"),
     },
     "hooks.zookeeper_lock": {
         *("HudiZookeeperLockHook", "ZookeeperEnsemble", "ZookeeperLock", "ZookeeperLeases"),

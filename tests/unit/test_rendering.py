@@ -18,7 +18,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
 from airflow.sdk.log import _secrets_masker
 
-from airflow_occ_provider.assets.events import emit_asset_events
+from airflow_occ_provider.assets.table import emit_asset_events
 from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.submission import Submission

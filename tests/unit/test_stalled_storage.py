@@ -10,7 +10,7 @@ import pytest
 
 from airflow_occ_provider.sensors.commit import HudiCommitSensor
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.triggers import base, commit_watch
+from airflow_occ_provider.triggers import base, shared_watch
 from tests.stalls.store import StallingFileSystem
 from tests.unit.test_commit_trigger import (
     PATIENCE_S,
@@ -46,7 +46,7 @@ def stall(tmp_path, monkeypatch):
         storage = ours if conn_id.startswith(STALLED) else None
         return HudiTable(table, storage, timeout_s=TIMEOUT_S)
 
-    monkeypatch.setattr(commit_watch, "open_table", opened)
+    monkeypatch.setattr(shared_watch, "open_table", opened)
     yield file
     file.unlink(missing_ok=True)
 
