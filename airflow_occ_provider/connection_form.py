@@ -1,4 +1,4 @@
-"""The lock connections: their types, hooks and forms in Airflow's UI.
+"""The connections: their types, hooks and forms in Airflow's UI.
 
 A new lock backend is a module with its hook and a form here, listed in ``LOCK_FORMS``. Airflow imports
 this at every start: keep it light.
@@ -263,6 +263,27 @@ def storage_lock() -> dict[str, Any]:
             **_STORAGE_LEASES,
             **_STORAGE_LOCK,
             **_other_lock("the table's storage", "the lease root"),
+        },
+    }
+
+
+def hudi_table() -> dict[str, Any]:
+    """Return the connection type ``hudi_table``."""
+    return {
+        "connection-type": "hudi_table",
+        "hook-class-name": "airflow_occ_provider.hooks.hudi_table.HudiTableHook",
+        "hook-name": "Hudi table",
+        "ui-field-behaviour": {
+            "hidden-fields": ["schema", "port", "login", "password", "extra"],
+            "relabeling": {"host": "Base path"},
+            "placeholders": {"host": "s3a://lake/trips"},
+        },
+        "conn-fields": {
+            "storage_conn_id": _text(
+                "Storage connection",
+                "Airflow connection with the credentials for the table's storage. Default: the "
+                "credentials of each Airflow process.",
+            )
         },
     }
 

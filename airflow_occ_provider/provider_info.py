@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from airflow_occ_provider import __version__
-from airflow_occ_provider.connection_form import LOCK_FORMS
+from airflow_occ_provider.connection_form import LOCK_FORMS, hudi_table
 
 _HUDI = "Apache Hudi"
 _UI_TABLES = {
@@ -95,7 +95,7 @@ def get_provider_info() -> dict[str, Any]:
                 "factory": "airflow_occ_provider.assets.table.hudi_asset",
             }
         ],
-        "connection-types": locks,
+        "connection-types": [*locks, hudi_table()],
         "config": {
             "hudi_occ": {
                 "description": "This deployment's id, and the pages about Hudi tables in Airflow's UI.",

@@ -9,15 +9,16 @@ from contextlib import closing
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_occ_provider.attempts.commit import Commit, find_commit
 from airflow_occ_provider.attempts.overview.read import read_state
 from airflow_occ_provider.attempts.overview.values import TableState
-from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.hudi_lock import lock_hook
+from airflow_occ_provider.errors import ConfigurationError, OccError
+from airflow_occ_provider.hooks.hudi_lock import Fields, lock_hook
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.conflict.verdict import Verdict
 from airflow_occ_provider.hudi.format.timeline import Timeline
@@ -38,6 +39,9 @@ from airflow_occ_provider.storage.writers import (
     pending_writers,
 )
 
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
 _PROVIDERS = {
     "s3": "apache-airflow-providers-amazon[s3fs]",
     "gs": "apache-airflow-providers-google, which has gcsfs",
@@ -52,28 +56,74 @@ class HudiTableHook(BaseHook):
     timeline files that are new since the last call. It raises ``TableUnreadableError`` if the storage
     cannot be read. The methods with the prefix ``a`` are for triggers: they do the same in a thread.
 
-    :param table: base path of the table, absolute or a URL.
+    The table is named by its path, or by a connection of the type *Hudi table*::
+
+        HudiTableHook("s3a://lake/trips", "lake").timeline()
+        HudiTableHook(table_conn_id="trips").timeline()
+
+    :param table: base path of the table, absolute or a URL. Default: that of the connection.
     :param storage_conn_id: Airflow connection of the storage (``aws``, ``google_cloud_platform``,
-        ``wasb``, ...). Default: the worker's own credentials.
+        ``wasb``, ...). Default: that of the table's connection, else the worker's own credentials.
+    :param table_conn_id: connection of the table; not used if ``table`` is given.
     :param timeout_s: time-out of one request to the storage, in seconds.
     """
 
+    conn_name_attr = "table_conn_id"
+    default_conn_name = "hudi_table_default"
+    conn_type = "hudi_table"
+    hook_name = "Hudi table"
+
     def __init__(
         self,
-        table: str,
+        table: str | None = None,
         storage_conn_id: str | None = None,
         *,
+        table_conn_id: str = default_conn_name,
         timeout_s: float = DEFAULT_TIMEOUT_S,
     ) -> None:
         super().__init__()
-        self.table = table
-        self.storage_conn_id = storage_conn_id
+        self.table_conn_id = table_conn_id
         self.timeout_s = timeout_s
+        self._table = table
+        self._storage_conn_id = storage_conn_id
         self._last: Snapshot | None = None
+
+    @cached_property
+    def table(self) -> str:
+        """Base path of the table.
+
+        :raises ConfigurationError: if the connection that should name it is missing or wrong.
+        """
+        if self._table is not None:
+            return self._table
+        fields = Fields(self._connection)
+        if not self._connection.host:
+            raise fields.error("base path", "it is empty", "enter the base path of the table")
+        return self._connection.host
+
+    @cached_property
+    def storage_conn_id(self) -> str | None:
+        """Airflow connection of the storage; ``None`` for the worker's own credentials."""
+        if self._storage_conn_id or self._table is not None:
+            return self._storage_conn_id
+        return Fields(self._connection).text("storage_conn_id") or None
 
     def get_conn(self) -> HudiTable:
         """Return the reader of the table, without an open connection."""
         return self._reader
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Return the result for Airflow's *Test* button: whether the table can be read."""
+        try:
+            snapshot = self.snapshot()
+        except OccError as error:
+            return False, str(error)
+        timeline, version = snapshot.timeline, snapshot.config.version
+        last_write = timeline.latest_completed_write or "none"
+        return True, (
+            f"{self.table} is a Hudi table of version {version} with {len(timeline.instants)} active "
+            f"instants. Last completed write: {last_write}."
+        )
 
     def snapshot(self) -> Snapshot:
         """Read the table's current state.
@@ -209,6 +259,25 @@ class HudiTableHook(BaseHook):
     async def afind_commit(self, identity: str) -> Commit | None:
         """Return the write commit of an identity, in a thread."""
         return await asyncio.to_thread(self.find_commit, identity)
+
+    @cached_property
+    def _connection(self) -> Connection:
+        try:
+            connection = self.get_connection(self.table_conn_id)
+        except AirflowNotFoundException as error:
+            raise ConfigurationError(
+                self.conn_name_attr,
+                f"connection {self.table_conn_id!r} does not exist",
+                remedy=f"create it under Admin > Connections with the type {self.hook_name!r}, or name "
+                "the table",
+            ) from error
+        if connection.conn_type != self.conn_type:
+            raise ConfigurationError(
+                self.conn_name_attr,
+                f"connection {self.table_conn_id!r} has the type {connection.conn_type!r}",
+                remedy=f"use a connection of the type {self.conn_type!r}",
+            )
+        return connection
 
     @cached_property
     def _reader(self) -> HudiTable:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import fsspec
 import gcsfs
 import hdfs_native.fsspec
 import pytest
+from airflow.sdk import BaseHook
 
 from airflow_occ_provider.errors import ConfigurationError, HistoryUnreadableError, NotHudiTableError
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook, storage_of
@@ -226,3 +228,56 @@ def test_an_unreadable_history_never_means_no_commit(tmp_path):
     archive = TABLES.parent / "1.0.2" / "upgraded.zip"
     with pytest.raises(HistoryUnreadableError, match="left Avro without a schema"):
         HudiTableHook(str(unpack(archive, tmp_path))).find_commit("f" * 32)
+
+
+@pytest.fixture
+def connected(monkeypatch):
+    """Return a function that makes the connection ``trips``, and Airflow's hook of it."""
+
+    def connect(host, conn_type="hudi_table", **extra):
+        value = {"conn_type": conn_type, "host": host, "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_TRIPS", json.dumps(value))
+        return HudiTableHook(table_conn_id="trips")
+
+    return connect
+
+
+def test_the_test_button_reads_the_table_of_the_connection(connected, tmp_path):
+    table = str(unpack(TABLES / "live_direct.zip", tmp_path / "t"))
+    connected(table)
+    hook = BaseHook.get_connection("trips").get_hook()
+    assert isinstance(hook, HudiTableHook)
+    works, message = hook.test_connection()
+    assert works
+    assert message.startswith(f"{table} is a Hudi table of version 9 with ")
+    assert hook.timeline() == HudiTableHook(table).timeline()
+
+
+def test_the_test_button_says_why_a_table_cannot_be_read(connected, tmp_path):
+    works, message = connected(str(tmp_path)).test_connection()
+    assert not works
+    assert str(tmp_path) in message
+
+
+@pytest.mark.parametrize(
+    ("host", "conn_type", "saying"),
+    [
+        ("/lake/t", "ssh", "table_conn_id: connection 'trips' has the type 'ssh'"),
+        ("", "hudi_table", "connection 'trips', base path: it is empty"),
+    ],
+)
+def test_a_connection_that_names_no_table_is_refused(connected, host, conn_type, saying):
+    with pytest.raises(ConfigurationError, match=rf"^{saying}"):
+        connected(host, conn_type).get_conn()
+
+
+def test_a_missing_connection_of_a_table_is_refused():
+    with pytest.raises(ConfigurationError, match="^table_conn_id: connection 'none' does not exist"):
+        HudiTableHook(table_conn_id="none").get_conn()
+
+
+def test_a_table_has_the_storage_connection_of_its_own_connection(connected):
+    hook = connected("s3a://lake/trips", storage_conn_id="lake")
+    assert (hook.table, hook.storage_conn_id) == ("s3a://lake/trips", "lake")
+    assert HudiTableHook(storage_conn_id="other", table_conn_id="trips").storage_conn_id == "other"
+    assert HudiTableHook("/lake/t", table_conn_id="trips").storage_conn_id is None

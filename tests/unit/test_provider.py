@@ -17,8 +17,10 @@ from airflow.sdk.execution_time.comms import ErrorResponse
 from airflow.serialization.serialized_objects import DagSerialization
 from kazoo.hosts import collect_hosts
 
+from airflow_occ_provider.connection_form import LOCK_FORMS
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
+from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hooks.metastore_lock import HudiMetastoreLockHook
 from airflow_occ_provider.hooks.storage_lock import HudiStorageLockHook
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
@@ -51,7 +53,8 @@ def test_the_form_is_one_that_airflow_draws():
     schema = json.loads((Path(airflow.__file__).parent / "provider.yaml.schema.json").read_text())
     for form in get_provider_info()["connection-types"]:
         jsonschema.validate(form, schema["properties"]["connection-types"]["items"])
-        assert form["conn-fields"]["hudi_lock_options"]["schema"]["format"] == "multiline"
+    for lock_form in LOCK_FORMS:
+        assert lock_form()["conn-fields"]["hudi_lock_options"]["schema"]["format"] == "multiline"
     drawn = {
         one.connection_type: one for one in ProvidersManager().iter_connection_type_hook_ui_metadata()
     }
@@ -81,7 +84,7 @@ def test_the_forms_defaults_are_the_hooks(monkeypatch):
 
 def test_the_metadata_names_what_is_there():
     info = get_provider_info()
-    hooks = (HudiZookeeperLockHook, HudiMetastoreLockHook, HudiStorageLockHook)
+    hooks = (HudiZookeeperLockHook, HudiMetastoreLockHook, HudiStorageLockHook, HudiTableHook)
     for form, hook in zip(info["connection-types"], hooks, strict=True):
         assert form["connection-type"] == hook.conn_type
         assert form["hook-name"] == hook.hook_name
