@@ -21,8 +21,15 @@ FOLDER = re.compile(rf"file://(/.*)/{re.escape(HIDDEN)}/([^/]+)/[^/]+/[^/]+")
 
 
 def drivers(table):
-    """Return the running JVMs of drivers that write a table; a lazy clean of ours is one, too."""
-    return [one for one in _living("java") if str(table) in _tables(one) and not _submits(one)]
+    """Return the running JVMs of drivers that write a table; a lazy clean of ours is one, too.
+
+    Hudi's estimate of a record's size starts further JVMs below a driver, with its variables.
+    """
+    return [
+        process
+        for process in _living("java")
+        if str(table) in _tables(process) and _is_runner(process) and not _submits(process)
+    ]
 
 
 def granted(table):

@@ -39,7 +39,12 @@ SQL = {
 }
 PARTITIONS = ("0", "1")
 DAGS = ("faulty", "detached", "enduring")
-LOST_HOST = {"host": "lost-host", "boot": "another boot", "namespace": "pid:[1]"}
+LOST_HOST = {
+    "host": "lost-host",
+    "boot": "another boot",
+    "namespace": "pid:[1]",
+    "folder": "/nonexistent/of/lost-host",  # the driver's folder was on that host's disk
+}
 _PATIENCE_S = 420
 _LOOK_S = 10
 
