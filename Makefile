@@ -131,8 +131,8 @@ differential: $(INSTALLED)  ## Our verdicts compared with real Hudi's (PAIRS=200
 	$(BIN)/python -m tests.differential --pairs $(PAIRS) --seed $(SEED) --hudi $(HUDI)
 
 RUNS ?= 60
-faults: $(INSTALLED)  ## One commit per task run, whichever process is killed or frozen (RUNS=60 SEED=7 STORE=s3, gs, wasb LOCK=metastore)
-	$(BIN)/python -m tests.faults --store $(STORE) --lock $(LOCK) --runs $(RUNS) --seed $(SEED)
+faults: $(INSTALLED)  ## One commit per task run, whichever process is killed or frozen (RUNS=60 SEED=7 STORE=s3, gs, wasb LOCK=metastore, VIA=bash)
+	$(BIN)/python -m tests.faults --store $(STORE) --lock $(LOCK) --runs $(RUNS) --seed $(SEED) $(if $(VIA),--via $(VIA))
 
 faults-contended: $(INSTALLED)  ## The same for tasks that write one hot partition, with early stop (RUNS=60 SEED=7)
 	$(BIN)/python -m tests.faults.contended --runs $(RUNS) --seed $(SEED)

@@ -8,16 +8,20 @@ from airflow_occ_provider.embedded.stack import EmbeddedStack
 from tests.faults.aftermath import inspect, make_tables
 from tests.faults.command import main, print_run, print_wrong
 from tests.faults.plan import KINDS, draw
-from tests.faults.rig import FaultyRun, airflow
+from tests.faults.rig import FaultyRun, RunByBash, airflow
 from tests.stores import LOCAL, LOCKS, STORES, started_store
 
 
 def play(args, folder):
     assert args.lock != "storage" or args.store == LOCAL, "a lock file of Hudi's needs the local disk"
-    faults = draw(args.runs, args.seed, only=args.only, kinds=args.kinds)
+    assert not args.via or args.store == LOCAL, "its drivers are known by a folder on the local disk"
+    # A driver that another operator has started names no host that could be recorded as lost.
+    kinds = "kills" if args.via else args.kinds
+    faults = draw(args.runs, args.seed, only=args.only, kinds=kinds)
+    run_type = RunByBash if args.via else FaultyRun
 
     def one(fault):
-        report = FaultyRun(running, stack, folder, fault).run()
+        report = run_type(running, stack, folder, fault).run()
         print_run(report)
         return report
 
@@ -33,5 +37,5 @@ def play(args, folder):
 
 
 if __name__ == "__main__":
-    choices = {"store": (LOCAL, *STORES), "lock": LOCKS, "kinds": KINDS}
+    choices = {"store": (LOCAL, *STORES), "lock": LOCKS, "kinds": KINDS, "via": ("", "bash")}
     main(__doc__, "a point, victim or step of the fence", play, **choices)

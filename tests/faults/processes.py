@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from airflow_occ_provider.driver.contract import GRANT
+from airflow_occ_provider.driver.contract import GRANT, Grant, Hello
 from airflow_occ_provider.storage.attempt_folder import HIDDEN
 
 WRITES = "WRITES"
@@ -34,7 +34,11 @@ def drivers(table):
 
 def granted(table):
     """Return those that may write: one that waits in its folder for a grant may not."""
-    return [one for one in drivers(table) if all(map(_is_granted, _command(one)))]
+    return [
+        driver
+        for driver in drivers(table)
+        if all(_is_granted(driver, part) for part in _command(driver))
+    ]
 
 
 def programs(table):
@@ -133,9 +137,19 @@ def _submits(process):
     return ("--deploy-mode", "cluster") in pairwise(command)
 
 
-def _is_granted(part):
-    folder = FOLDER.fullmatch(part)
-    return not folder or Path(part.removeprefix("file://"), GRANT).exists()
+def _is_granted(driver, part):
+    """Return whether a part of a driver's command is no folder, or one whose grant may be its own.
+
+    One that is started after the granted driver has written its hello has another nonce.
+    """
+    if not FOLDER.fullmatch(part):
+        return True
+    folder = Path(part.removeprefix("file://"))
+    with contextlib.suppress(FileNotFoundError, psutil.Error):
+        grant = Grant.from_bytes((folder / GRANT).read_bytes())
+        announced_s = (folder / Hello(grant.nonce).name).stat().st_mtime if grant else 0
+        return driver.create_time() <= announced_s
+    return False
 
 
 def _is_runner(process):

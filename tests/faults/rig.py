@@ -15,9 +15,11 @@ import psutil
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.record import RECORD_KEY
 from airflow_occ_provider.embedded.process import EmbeddedError
+from airflow_occ_provider.storage.attempt_folder import run_folder
 from tests.commit_locks import lock_held
 from tests.faults.aftermath import run_job
 from tests.faults.processes import Census, drivers, end_all, programs, send, wait_until_gone
+from tests.observed import processes_in
 from tests.services.airflow import EmbeddedAirflow
 from tests.stores import Lake
 from tests.writers import has_markers, inflight
@@ -29,6 +31,7 @@ SETTINGS = {
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
     "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "2",
     "AIRFLOW__CORE__PARALLELISM": "8",
+    "PYTHONPATH": str(HERE / "triggers"),
 }
 LEFT_BEHIND = "the commit stays in the table"  # of a FailedAfterCommitError
 STATEMENT = re.compile(r"CALL rollback_to_instant\([^)]*\)")
@@ -38,7 +41,7 @@ SQL = {
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
 }
 PARTITIONS = ("0", "1")
-DAGS = ("faulty", "detached", "enduring")
+DAGS = ("faulty", "detached", "enduring", "by_bash")
 LOST_HOST = {
     "host": "lost-host",
     "boot": "another boot",
@@ -47,6 +50,7 @@ LOST_HOST = {
 }
 _PATIENCE_S = 420
 _LOOK_S = 10
+_END_S = 60
 
 
 @dataclass
@@ -86,23 +90,23 @@ def airflow(folder, stack):
         yield running
 
 
-def _dag_of(fault):
-    """Return the DAG whose driver meets a fault.
-
-    A frozen driver shall meet nothing but Hudi's fence, so it does not end itself after the pause. No
-    fence reaches one that has not requested an instant: only its own end keeps it from a second commit.
-    """
-    if fault.victim != "frozen":
-        return "faulty"
-    return "detached" if fault.point == "before" else "enduring"
-
-
 class FaultyRun:
     """One run of one DAG with one fault."""
 
+    @property
+    def dag_id(self):
+        """The DAG whose driver meets the fault.
+
+        A frozen driver shall meet nothing but Hudi's fence, so it does not end itself after the pause.
+        No fence reaches one that has not requested an instant: only its own end keeps it from a second
+        commit.
+        """
+        if self.fault.victim != "frozen":
+            return "faulty"
+        return "detached" if self.fault.point == "before" else "enduring"
+
     def __init__(self, running, stack, folder, fault):
         self.airflow, self.stack, self.fault = running, stack, fault
-        self.dag_id = _dag_of(fault)
         self.lake = Lake(folder / "tables", stack.store)
         self.table = self.lake.path(fault.name)
         self.reader = self.lake.open(self.table)
@@ -213,7 +217,7 @@ class FaultyRun:
 
     def _kill(self):
         (driver,) = drivers(self.table)
-        task = psutil.Process(driver.ppid())
+        task = self._task_of(driver)
         victims = {
             "jvm": [driver],
             "python": programs(self.table),
@@ -223,6 +227,10 @@ class FaultyRun:
         }[self.fault.victim]
         assert victims, f"no {self.fault.victim}"
         send(victims, signal.SIGKILL)
+
+    def _task_of(self, driver):
+        """Return the task's process."""
+        return psutil.Process(driver.ppid())
 
     def _freeze(self):
         """Pause the driver and all below it, kill its task, and record that its host is lost."""
@@ -313,3 +321,22 @@ class FaultyRun:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: not in {_PATIENCE_S} s (task {self._task()['state']})")
             time.sleep(0.005 if quick else 0.3)
+
+
+class RunByBash(FaultyRun):
+    """One run whose driver a command starts, and starts again if it fails."""
+
+    dag_id = "by_bash"
+
+    def _task_of(self, driver):
+        return next(process for process in driver.parents() if process.name() != "bash")
+
+    def _audit(self):
+        super()._audit()
+        folder = run_folder(self.table, "").removesuffix("/")
+        # The command may outlive the task, and start one more driver, which leaves.
+        with contextlib.suppress(AssertionError):
+            wait_until_gone(processes_in(folder), _END_S)
+        self.report.wrong += [f"left: {process}" for process in processes_in(folder)]
+        attempts = Path(folder.removeprefix("file://")).glob("*/*")
+        self.report.wrong += [f"left: {attempt}" for attempt in attempts]

@@ -14,12 +14,19 @@ RUNS = 2  # of all cells, different ones each day; FAULTS_SEED=... repeats a day
 
 
 @pytest.mark.parametrize(
-    "rig", ["faults", "faults.contended", pytest.param("faults.yarn", marks=pytest.mark.yarn)]
+    "rig",
+    [
+        ("faults",),
+        ("faults", "--via", "bash"),
+        ("faults.contended",),
+        pytest.param(("faults.yarn",), marks=pytest.mark.yarn),
+    ],
+    ids=" ".join,
 )
 def test_one_task_run_makes_one_commit(capsys, rig):
     seed = int(os.environ.get("FAULTS_SEED") or datetime.now(UTC).strftime("%Y%m%d"))
     with capsys.disabled():
         print(f"FAULTS_SEED={seed}", end=" ", flush=True)
-    done = run_module(rig, "--runs", RUNS, "--seed", seed)
+    done = run_module(*rig, "--runs", RUNS, "--seed", seed)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     assert f"{RUNS} runs, seed {seed}: 0 wrong" in done.stdout

@@ -7,9 +7,12 @@ import os
 import shutil
 import subprocess
 
+import psutil
 import pytest
 
-from tests.faults.processes import WRITES, drivers
+from airflow_occ_provider.driver.contract import GRANT, Grant, Hello
+from airflow_occ_provider.storage.attempt_folder import HIDDEN
+from tests.faults.processes import WRITES, drivers, granted
 
 
 @pytest.fixture
@@ -37,3 +40,19 @@ def test_a_jvm_that_a_driver_has_started_is_no_driver(start, tmp_path):
     start(tmp_path / "trips", "org.openjdk.jol.vm.sa.AttachMain")
 
     assert [process.pid for process in drivers(tmp_path / "trips")] == [pid]
+
+
+@pytest.mark.parametrize(("announced_s", "is_granted"), [(10, True), (-10, False)])
+def test_a_driver_that_is_started_after_the_granted_one_is_not_granted(
+    start, tmp_path, announced_s, is_granted
+):
+    folder = tmp_path / HIDDEN / "trips" / "identity" / "attempt"
+    folder.mkdir(parents=True)
+    (folder / GRANT).write_bytes(Grant("nonce", "digest").to_bytes())
+    hello = folder / Hello("nonce").name
+    hello.touch()
+    pid = start(tmp_path / "trips", "/attempt/run_job.py", f"file://{folder}")
+    begun_s = psutil.Process(pid).create_time()
+    os.utime(hello, (begun_s + announced_s,) * 2)
+
+    assert [process.pid for process in granted(tmp_path / "trips")] == [pid] * is_granted

@@ -60,9 +60,10 @@ def airflow(folder, stack, yarn):
 class RemoteRun(FaultyRun):
     """One run of the DAG ``remote`` with one fault."""
 
+    dag_id = "remote"
+
     def __init__(self, running, stack, folder, fault, yarn, services):
         super().__init__(running, stack, folder, fault)
-        self.dag_id = "remote"
         self.manager = ResourceManager([yarn.resource_manager])
         self.services = services
         self.lost_before = len(services.lost)
