@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import NEVER_EXPIRE, BaseSensorOperator, PokeReturnValue, conf  # type: ignore[attr-defined]
-from airflow.sdk.exceptions import AirflowSensorTimeout
+from airflow.sdk import NEVER_EXPIRE, PokeReturnValue  # type: ignore[attr-defined]
 
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.new_commits import (
@@ -17,12 +15,12 @@ from airflow_occ_provider.attempts.new_commits import (
     event_of,
     new_commits,
 )
-from airflow_occ_provider.errors import OccError, TableUnreadableError
+from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
+from airflow_occ_provider.sensors.base import DEFERRABLE, HudiSensor
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.task.arguments import TypedArguments
 from airflow_occ_provider.triggers.commit import DEFAULT_POLL_S, HudiCommitTrigger
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 _SINCE_KEY = "hudi_commit_sensor"
 
 
-class HudiCommitSensor(TypedArguments, BaseSensorOperator):
+class HudiCommitSensor(HudiSensor):
     """A sensor that waits until a writer has committed to a table.
 
     The result is a list of the commits, in the order of their completion, each as in the events of
@@ -61,7 +59,6 @@ class HudiCommitSensor(TypedArguments, BaseSensorOperator):
         "operations": "json",
         "signed": "json",
     }
-    ui_color = "#d6ecf7"
 
     def __init__(
         self,
@@ -73,7 +70,7 @@ class HudiCommitSensor(TypedArguments, BaseSensorOperator):
         signed: Mapping[str, str] | None = None,
         storage_conn_id: str | None = None,
         poke_interval: float = DEFAULT_POLL_S,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        deferrable: bool = DEFERRABLE,
         **kwargs: Any,
     ) -> None:
         super().__init__(poke_interval=poke_interval, **kwargs)
@@ -86,28 +83,13 @@ class HudiCommitSensor(TypedArguments, BaseSensorOperator):
         self.deferrable = deferrable
         self.take_arguments()
 
-    def execute(self, context: Context) -> Any:
-        """Look once, then wait in the worker or in the triggerer."""
-        if not self.deferrable:
-            return super().execute(context)
-        result = self.poke(context)
-        if not result.is_done:
-            deadline_ms = round((time.time() + self.timeout) * 1000)
-            trigger = self._trigger(self._kept(context), deadline_ms)
-            self.defer(trigger=trigger, method_name=self.execute_complete.__name__)
-        return result.xcom_value
-
-    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the commits of the trigger's event.
-
-        :raises AirflowSensorTimeout: if there was none in time.
-        :raises OccError: if the table cannot be watched.
-        """
-        if event["status"] == "timeout":
-            raise AirflowSensorTimeout(f"no commit to {self.table} within {self.timeout:g} s")
-        if event["status"] == "error":
-            raise OccError(event["message"])
+    def complete(self, context: Context, event: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the commits of the trigger's event."""
         return self._done(context, event["commits"])
+
+    def unmet(self) -> str:
+        """Return that there was no commit."""
+        return f"no commit to {self.table}"
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Look for commits; a table that cannot be read is retried."""
@@ -163,7 +145,8 @@ class HudiCommitSensor(TypedArguments, BaseSensorOperator):
     def _table(self) -> HudiTable:
         return open_table(self.table, self.storage_conn_id)
 
-    def _trigger(self, since: dict[str, Any] | None, deadline_ms: int) -> HudiCommitTrigger:
+    def trigger(self, context: Context, deadline_ms: int) -> HudiCommitTrigger:
+        """Return the trigger that waits for commits after the first look."""
         return HudiCommitTrigger(
             table=self.table,
             storage_conn_id=self.storage_conn_id,
@@ -171,7 +154,7 @@ class HudiCommitSensor(TypedArguments, BaseSensorOperator):
             operations=self.operations,
             signed=dict(self.signed) if self.signed else None,
             start=self._start,
-            since=since,
+            since=self._kept(context),
             poll_s=self.poke_interval,
             deadline_ms=deadline_ms,
         )

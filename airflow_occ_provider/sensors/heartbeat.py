@@ -7,12 +7,12 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
+from airflow.sdk import PokeReturnValue
 from airflow.triggers.base import StartTriggerArgs
 
 from airflow_occ_provider.attempts.record import INSTANTS_KEY
 from airflow_occ_provider.attempts.typed_values import switch, whole_number
-from airflow_occ_provider.errors import ConfigurationError, OccError, TableUnreadableError
+from airflow_occ_provider.errors import ConfigurationError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.writer.fate import ENDED, Awaited, Fate, Match
 from airflow_occ_provider.hudi.writer.heartbeat import (
@@ -20,15 +20,15 @@ from airflow_occ_provider.hudi.writer.heartbeat import (
     DEFAULT_TOLERABLE_MISSES,
     HeartbeatRule,
 )
+from airflow_occ_provider.sensors.base import DEFERRABLE, HudiSensor
 from airflow_occ_provider.storage.watch import WriterWatch
-from airflow_occ_provider.task.arguments import TypedArguments
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger, parse_instants, writer_payload
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class HudiHeartbeatSensor(TypedArguments, BaseSensorOperator):
+class HudiHeartbeatSensor(HudiSensor):
     """A sensor that waits until the writers of a table have reached a fate.
 
     Default: until no writer renews its heartbeat any more. A writer is dead if Hudi's lazy cleaner with
@@ -54,7 +54,6 @@ class HudiHeartbeatSensor(TypedArguments, BaseSensorOperator):
 
     template_fields: Sequence[str] = ("table", "instants", "writer_task_id", "storage_conn_id")
     template_fields_renderers: ClassVar[dict[str, str]] = {"instants": "json"}
-    ui_color = "#d6ecf7"
     # None on the class: a mapped task would start its trigger with these arguments only (Airflow 3.3.2).
     start_trigger_args: StartTriggerArgs | None = None
     start_from_trigger = False
@@ -71,7 +70,7 @@ class HudiHeartbeatSensor(TypedArguments, BaseSensorOperator):
         interval_ms: int = DEFAULT_INTERVAL_MS,
         tolerable_misses: int = DEFAULT_TOLERABLE_MISSES,
         poke_interval: float | timedelta | None = None,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        deferrable: bool = DEFERRABLE,
         start_from_trigger: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -100,7 +99,7 @@ class HudiHeartbeatSensor(TypedArguments, BaseSensorOperator):
             )
         self.take_arguments()
         if self.start_from_trigger:
-            path, arguments = self._trigger.serialize()
+            path, arguments = self._trigger().serialize()
             self.start_trigger_args = StartTriggerArgs(
                 trigger_cls=path,
                 next_method=self.execute_complete.__name__,
@@ -108,29 +107,19 @@ class HudiHeartbeatSensor(TypedArguments, BaseSensorOperator):
                 timeout=timedelta(seconds=self.timeout),
             )
 
-    def execute(self, context: Context) -> Any:
-        """Check once, then wait in the worker or in the triggerer."""
-        if not self.deferrable:
-            return super().execute(context)
-        result = self.poke(context)
-        if not result.is_done:
-            self.defer(
-                trigger=self._trigger,
-                method_name=self.execute_complete.__name__,
-                timeout=timedelta(seconds=self.timeout),
-            )
-        return result.xcom_value
+    def trigger(self, context: Context, deadline_ms: int) -> HudiHeartbeatTrigger:  # noqa: ARG002
+        """Return the trigger that waits for the fate."""
+        return self._trigger(deadline_ms)
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> list[dict[str, Any]]:  # noqa: ARG002
-        """Return the writers of the trigger's event.
-
-        :raises OccError: if the table cannot be watched.
-        """
-        if event["status"] == "error":
-            raise OccError(event["message"])
+    def complete(self, context: Context, event: Mapping[str, Any]) -> list[dict[str, Any]]:  # noqa: ARG002
+        """Return the writers of the trigger's event."""
         writers: list[dict[str, Any]] = event["writers"]
         self._log_fates(writers)
         return writers
+
+    def unmet(self) -> str:
+        """Return that the writers have not reached the fate."""
+        return f"the writers of {self.table} were not {' or '.join(self._awaited.until)}"
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Check the writers; a table that cannot be read is retried."""
@@ -164,8 +153,7 @@ class HudiHeartbeatSensor(TypedArguments, BaseSensorOperator):
         rule = HeartbeatRule(self.interval_ms, self.tolerable_misses)
         return WriterWatch(open_table(self.table, self.storage_conn_id), rule)
 
-    @property
-    def _trigger(self) -> HudiHeartbeatTrigger:
+    def _trigger(self, deadline_ms: int = 0) -> HudiHeartbeatTrigger:
         return HudiHeartbeatTrigger(
             table=self.table,
             storage_conn_id=self.storage_conn_id,
@@ -176,6 +164,7 @@ class HudiHeartbeatSensor(TypedArguments, BaseSensorOperator):
             poll_s=self.poke_interval,
             interval_ms=self.interval_ms,
             tolerable_misses=self.tolerable_misses,
+            deadline_ms=deadline_ms,
         )
 
 

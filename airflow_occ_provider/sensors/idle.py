@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseSensorOperator, conf
-from airflow.sdk.exceptions import AirflowSensorTimeout
-
 from airflow_occ_provider.attempts.rivals import busy_writers
 from airflow_occ_provider.attempts.typed_values import whole_number
-from airflow_occ_provider.errors import OccError, TableUnreadableError
+from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.writer.heartbeat import (
     DEFAULT_INTERVAL_MS,
     DEFAULT_TOLERABLE_MISSES,
     HeartbeatRule,
 )
+from airflow_occ_provider.sensors.base import DEFERRABLE, HudiSensor
 from airflow_occ_provider.storage.address import named_partitions
-from airflow_occ_provider.task.arguments import TypedArguments
 from airflow_occ_provider.triggers.idle import HudiTableIdleTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class HudiTableIdleSensor(TypedArguments, BaseSensorOperator):
+class HudiTableIdleSensor(HudiSensor):
     """A sensor that waits until no live writer may touch a part of a table.
 
     It sees all writers with heartbeats, also those without this provider; compactions and clusterings do
@@ -45,7 +41,6 @@ class HudiTableIdleSensor(TypedArguments, BaseSensorOperator):
 
     template_fields: Sequence[str] = ("table", "scope", "storage_conn_id")
     template_fields_renderers: ClassVar[dict[str, str]] = {"scope": "json"}
-    ui_color = "#d6ecf7"
 
     def __init__(
         self,
@@ -56,7 +51,7 @@ class HudiTableIdleSensor(TypedArguments, BaseSensorOperator):
         interval_ms: int = DEFAULT_INTERVAL_MS,
         tolerable_misses: int = DEFAULT_TOLERABLE_MISSES,
         poke_interval: float | None = None,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        deferrable: bool = DEFERRABLE,
         **kwargs: Any,
     ) -> None:
         interval_ms = whole_number("interval_ms", interval_ms, at_least=1)
@@ -70,35 +65,25 @@ class HudiTableIdleSensor(TypedArguments, BaseSensorOperator):
         self.deferrable = deferrable
         self.take_arguments()
 
-    def execute(self, context: Context) -> None:
-        """Look once, then wait in the worker or in the triggerer."""
-        if not self.deferrable:
-            super().execute(context)
-        elif not self.poke(context):
-            self.defer(
-                trigger=HudiTableIdleTrigger(
-                    table=self.table,
-                    storage_conn_id=self.storage_conn_id,
-                    partitions=named_partitions(self.scope),
-                    poll_s=self.poke_interval,
-                    interval_ms=self.interval_ms,
-                    tolerable_misses=self.tolerable_misses,
-                    deadline_ms=round((time.time() + self.timeout) * 1000),
-                ),
-                method_name=self.execute_complete.__name__,
-            )
+    def trigger(self, context: Context, deadline_ms: int) -> HudiTableIdleTrigger:  # noqa: ARG002
+        """Return the trigger that waits until no writer is live."""
+        return HudiTableIdleTrigger(
+            table=self.table,
+            storage_conn_id=self.storage_conn_id,
+            partitions=named_partitions(self.scope),
+            poll_s=self.poke_interval,
+            interval_ms=self.interval_ms,
+            tolerable_misses=self.tolerable_misses,
+            deadline_ms=deadline_ms,
+        )
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> None:  # noqa: ARG002
-        """Finish with the trigger's event.
-
-        :raises AirflowSensorTimeout: if the table was not idle in time.
-        :raises OccError: if it cannot be watched.
-        """
-        if event["status"] == "timeout":
-            raise AirflowSensorTimeout(f"{self.table} was not idle within {self.timeout:g} s")
-        if event["status"] == "error":
-            raise OccError(event["message"])
+    def complete(self, context: Context, event: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """Log that no writer is live."""
         self.log.info("No live writer.")
+
+    def unmet(self) -> str:
+        """Return that the table was not idle."""
+        return f"{self.table} was not idle"
 
     def poke(self, context: Context) -> bool:  # noqa: ARG002
         """Return whether no writer is live; a table that cannot be read is retried."""

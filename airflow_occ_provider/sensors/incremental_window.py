@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
-from airflow.sdk.exceptions import AirflowSensorTimeout
+from airflow.sdk import PokeReturnValue
 
 from airflow_occ_provider.assets.consumers import Consumer, consumer_asset
 from airflow_occ_provider.errors import (
     ConfigurationError,
     HistoryUnreadableError,
-    OccError,
     TableUnreadableError,
 )
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
+from airflow_occ_provider.sensors.base import DEFERRABLE, HudiSensor
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.incremental import incremental_read
-from airflow_occ_provider.task.arguments import TypedArguments
 from airflow_occ_provider.triggers.commit import DEFAULT_POLL_S
 from airflow_occ_provider.triggers.window import (
     HudiIncrementalWindowTrigger,
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class HudiIncrementalWindowSensor(TypedArguments, BaseSensorOperator):
+class HudiIncrementalWindowSensor(HudiSensor):
     """A sensor that waits until a consumer of a table has commits to read.
 
     The window is that of ``HudiIncrementalReadOperator`` and of ``HudiTableHook.incremental_window``.
@@ -54,7 +51,6 @@ class HudiIncrementalWindowSensor(TypedArguments, BaseSensorOperator):
 
     template_fields: Sequence[str] = ("table", "since", "storage_conn_id")
     template_fields_renderers: ClassVar[dict[str, str]] = {"since": "json"}
-    ui_color = "#d6ecf7"
 
     def __init__(
         self,
@@ -64,7 +60,7 @@ class HudiIncrementalWindowSensor(TypedArguments, BaseSensorOperator):
         since: str | Mapping[str, Any] | None = None,
         storage_conn_id: str | None = None,
         poke_interval: float = DEFAULT_POLL_S,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        deferrable: bool = DEFERRABLE,
         inlets: Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -83,40 +79,24 @@ class HudiIncrementalWindowSensor(TypedArguments, BaseSensorOperator):
                 remedy="give consumer or since",
             )
 
-    def execute(self, context: Context) -> Any:
-        """Look once, then wait in the worker or in the triggerer."""
-        if not self.deferrable:
-            return super().execute(context)
-        result = self.poke(context)
-        if not result.is_done:
-            since = self._checkpoint(context)
-            self.defer(
-                trigger=HudiIncrementalWindowTrigger(
-                    table=self.table,
-                    storage_conn_id=self.storage_conn_id,
-                    since=since.to_json() if since else None,
-                    poll_s=self.poke_interval,
-                    deadline_ms=round((time.time() + self.timeout) * 1000),
-                ),
-                method_name=self.execute_complete.__name__,
-            )
-        return result.xcom_value
+    def trigger(self, context: Context, deadline_ms: int) -> HudiIncrementalWindowTrigger:
+        """Return the trigger that waits for commits after the checkpoint."""
+        since = self._checkpoint(context)
+        return HudiIncrementalWindowTrigger(
+            table=self.table,
+            storage_conn_id=self.storage_conn_id,
+            since=since.to_json() if since else None,
+            poll_s=self.poke_interval,
+            deadline_ms=deadline_ms,
+        )
 
-    def execute_complete(
-        self,
-        context: Context,  # noqa: ARG002
-        event: Mapping[str, Any],
-    ) -> dict[str, Any]:
-        """Return the window of the trigger's event.
-
-        :raises AirflowSensorTimeout: if there was nothing to read in time.
-        :raises OccError: if the table cannot be watched, or has none of the commits that were read.
-        """
-        if event["status"] == "timeout":
-            raise AirflowSensorTimeout(f"{self.table} had nothing to read within {self.timeout:g} s")
-        if event["status"] == "error":
-            raise OccError(event["message"])
+    def complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Return the window of the trigger's event."""
         return self._done(event["window"])
+
+    def unmet(self) -> str:
+        """Return that there was nothing to read."""
+        return f"{self.table} had nothing to read"
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Look at the window; a table that cannot be read is retried.

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import NEVER_EXPIRE, BaseSensorOperator, conf  # type: ignore[attr-defined]
-from airflow.sdk.exceptions import AirflowSensorTimeout
+from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]
 
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, lock_hook
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.rules import Scope, conflicting
+from airflow_occ_provider.sensors.base import DEFERRABLE, HudiSensor
 from airflow_occ_provider.storage.address import canonical_table, named_partitions
-from airflow_occ_provider.task.arguments import TypedArguments
 from airflow_occ_provider.triggers.free_scope import HudiFreeScopeTrigger
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 _OBSERVED = "hudi_lease_sensor"
 
 
-class HudiLeaseSensor(TypedArguments, BaseSensorOperator):
+class HudiLeaseSensor(HudiSensor):
     """A sensor that waits until no lease or request conflicts with a scope.
 
     It does not reserve the scope: to keep other writers away, take a lease.
@@ -36,7 +34,6 @@ class HudiLeaseSensor(TypedArguments, BaseSensorOperator):
 
     template_fields: Sequence[str] = ("table", "scope", "lock_conn_id")
     template_fields_renderers: ClassVar[dict[str, str]] = {"scope": "json"}
-    ui_color = "#d6ecf7"
 
     def __init__(
         self,
@@ -44,7 +41,7 @@ class HudiLeaseSensor(TypedArguments, BaseSensorOperator):
         table: str,
         scope: str | Sequence[str] | None = None,
         lock_conn_id: str = HudiLockHook.default_conn_name,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        deferrable: bool = DEFERRABLE,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -58,32 +55,27 @@ class HudiLeaseSensor(TypedArguments, BaseSensorOperator):
     def execute(self, context: Context) -> None:
         """Check once, then wait in the worker or in the triggerer."""
         try:
-            if not self.deferrable:
-                super().execute(context)
-                return
-            free = self.poke(context)
+            super().execute(context)
         finally:
             self._close()
-        if not free:
-            self.defer(
-                trigger=HudiFreeScopeTrigger(
-                    lock_conn_id=self.lock_conn_id,
-                    table=self._wanted.table,
-                    partitions=self._wanted.partitions,
-                    poll_s=self.poke_interval,
-                    deadline_ms=round((time.time() + self.timeout) * 1000),
-                ),
-                method_name=self.execute_complete.__name__,
-            )
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> None:  # noqa: ARG002
-        """Finish with the trigger's event.
+    def trigger(self, context: Context, deadline_ms: int) -> HudiFreeScopeTrigger:  # noqa: ARG002
+        """Return the trigger that waits until the scope is free."""
+        return HudiFreeScopeTrigger(
+            lock_conn_id=self.lock_conn_id,
+            table=self._wanted.table,
+            partitions=self._wanted.partitions,
+            poll_s=self.poke_interval,
+            deadline_ms=deadline_ms,
+        )
 
-        :raises AirflowSensorTimeout: if the scope was not free in time.
-        """
-        if event["status"] == "timeout":
-            raise AirflowSensorTimeout(f"{self._wanted} was not free within {self.timeout:g} s")
+    def complete(self, context: Context, event: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """Log that the scope is free."""
         self.log.info("Free: %s.", self._wanted)
+
+    def unmet(self) -> str:
+        """Return that the scope was not free."""
+        return f"{self._wanted} was not free"
 
     def poke(self, context: Context) -> bool:
         """Return whether the scope is free; an unavailable lock service is retried."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Awaitable
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
 from airflow.sdk import conf
-from airflow.triggers.base import BaseTrigger
+from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_occ_provider.errors import OccError
 
@@ -35,18 +36,36 @@ class HudiTrigger(BaseTrigger):
         self.log.warning("The table cannot be read, retrying: %s", error)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the constructor arguments."""
-        return serialized(self)
+        """Return the class path and the constructor arguments, sequences as lists."""
+        arguments = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        plain = {name: list(v) if isinstance(v, tuple) else v for name, v in arguments.items()}
+        return f"{type(self).__module__}.{type(self).__qualname__}", plain
 
 
-def serialized(trigger: Any) -> tuple[str, dict[str, Any]]:
-    """Return the class path and the constructor arguments, sequences as lists.
+@dataclass(kw_only=True, eq=False, repr=False)
+class WaitingTrigger(HudiTrigger):
+    """A trigger that fires once, with an event that it waits for until a deadline.
 
-    :param trigger: a dataclass, whose fields are the arguments.
+    A subclass has ``event``. Other event statuses are ``timeout`` and ``error``.
+
+    :param deadline_ms: epoch milliseconds at which it times out; 0 for never.
     """
-    path = f"{type(trigger).__module__}.{type(trigger).__qualname__}"
-    given = {one.name: getattr(trigger, one.name) for one in fields(trigger) if one.init}
-    return path, {name: list(v) if isinstance(v, tuple) else v for name, v in given.items()}
+
+    deadline_ms: int = 0
+
+    async def run(self) -> AsyncGenerator[TriggerEvent]:
+        """Wait for the event, and fire."""
+        begun_s = time.monotonic()
+        event = await event_in_time(self.event(), self.deadline_ms)
+        await until_earliest(begun_s)
+        yield TriggerEvent(event)
+
+    @abstractmethod
+    async def event(self) -> dict[str, Any]:
+        """Return the event, once it is there.
+
+        :raises OccError: if it cannot be waited for.
+        """
 
 
 async def event_in_time(event: Awaitable[dict[str, Any]], deadline_ms: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from airflow_occ_provider.errors import HistoryUnreadableError, OccError, TableU
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.snapshot import Snapshot
-from airflow_occ_provider.triggers.base import HudiTrigger, event_in_time, until_earliest
+from airflow_occ_provider.triggers.base import WaitingTrigger
 from airflow_occ_provider.triggers.shared_watch import CommitTarget, shared_watch
 from airflow_occ_provider.triggers.threads import in_thread
 
@@ -38,7 +38,7 @@ _STORE_S = 3600.0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class HudiCommitTrigger(HudiTrigger, BaseEventTrigger):
+class HudiCommitTrigger(WaitingTrigger, BaseEventTrigger):
     """A trigger that fires when writers have committed to a table.
 
     In an ``AssetWatcher`` it keeps running, and makes an asset event of each listing with new commits.
@@ -75,12 +75,11 @@ class HudiCommitTrigger(HudiTrigger, BaseEventTrigger):
     start: str = "latest"
     since: dict[str, Any] | None = None
     poll_s: float = DEFAULT_POLL_S
-    deadline_ms: int = 0
     asset: str = ""
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
+    async def run(self) -> AsyncGenerator[TriggerEvent]:
         """Wait for commits: fire once for a task, repeatedly for an asset's watcher."""
-        events = self._run_watcher() if self.is_of_an_asset else self._run_once()
+        events = self._run_watcher() if self.is_of_an_asset else super().run()
         async with aclosing(events):
             async for event in events:
                 yield event
@@ -94,13 +93,8 @@ class HudiCommitTrigger(HudiTrigger, BaseEventTrigger):
         """The commits that it waits for."""
         return CommitFilter.of(self.partitions, self.operations, self.signed)
 
-    async def _run_once(self) -> AsyncGenerator[TriggerEvent]:
-        begun_s = time.monotonic()
-        event = await event_in_time(self._committed(), self.deadline_ms)
-        await until_earliest(begun_s)
-        yield TriggerEvent(event)
-
-    async def _committed(self) -> dict[str, Any]:
+    async def event(self) -> dict[str, Any]:
+        """Return the first commits that it waits for."""
         since = Checkpoint.from_json(self.since) if self.since else None
         async with aclosing(self._batches(since)) as batches:
             found = await anext(one async for one in batches if one.commits)

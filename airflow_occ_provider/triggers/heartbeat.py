@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from airflow.sdk.execution_time.xcom import XCom
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_occ_provider.attempts.record import INSTANTS_KEY
-from airflow_occ_provider.errors import ConfigurationError, TableUnreadableError
+from airflow_occ_provider.errors import ConfigurationError, OccError, TableUnreadableError
 from airflow_occ_provider.hudi.writer.fate import ENDED, Awaited, Fate, Match, Writer
 from airflow_occ_provider.hudi.writer.heartbeat import (
     DEFAULT_INTERVAL_MS,
@@ -21,7 +22,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import (
 )
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.watch import Observation
-from airflow_occ_provider.triggers.base import HudiTrigger, event_in_time, until_earliest
+from airflow_occ_provider.triggers.base import WaitingTrigger, until_earliest
 from airflow_occ_provider.triggers.shared_watch import SharedWatch, WatchTarget, shared_watch
 from airflow_occ_provider.triggers.threads import in_thread
 
@@ -29,7 +30,7 @@ _WATCHER_RETRY_S = 60.0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class HudiHeartbeatTrigger(HudiTrigger, BaseEventTrigger):
+class HudiHeartbeatTrigger(WaitingTrigger, BaseEventTrigger):
     """A trigger that fires when the writers of a table have reached a fate.
 
     Event statuses: ``reached``, ``timeout``, ``error``. A writer is dead if Hudi's lazy cleaner on this
@@ -59,32 +60,38 @@ class HudiHeartbeatTrigger(HudiTrigger, BaseEventTrigger):
     poll_s: float | None = None
     interval_ms: int = DEFAULT_INTERVAL_MS
     tolerable_misses: int = DEFAULT_TOLERABLE_MISSES
-    deadline_ms: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.until, self.match = [str(fate) for fate in self.until], str(self.match)
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
+    async def run(self) -> AsyncGenerator[TriggerEvent]:
         """Wait for the fate: fire once for a task, repeatedly for an asset's watcher."""
-        begun_s, last = time.monotonic(), None
-        while True:
-            event = await event_in_time(self._event(last), self.deadline_ms)
-            if event["status"] != "reached" and self.is_of_an_asset:
-                # Airflow 3.3.2 restarts an ended watcher at once, each time with an event.
-                self.log.error("The table cannot be watched: %s", event.get("message", event["status"]))
-                await asyncio.sleep(_WATCHER_RETRY_S)
-                continue
-            last = event
-            await until_earliest(begun_s)
-            yield TriggerEvent(event)
-            if not self.is_of_an_asset:
-                return
+        events = self._run_watcher() if self.is_of_an_asset else super().run()
+        async with aclosing(events):
+            async for event in events:
+                yield event
 
-    async def _event(self, last: dict[str, Any] | None) -> dict[str, Any]:
+    async def event(self, last: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the writers that have reached the fate.
+
+        :param last: the last event, from which the next one differs.
+        """
         watched = self._watched
         async with shared_watch(watched) as watch:
             return await self._reached(watch, watched, last)
+
+    async def _run_watcher(self) -> AsyncGenerator[TriggerEvent]:
+        begun_s, last = time.monotonic(), None
+        while True:
+            try:
+                last = await self.event(last)
+            except OccError as error:  # Airflow 3.3.2 restarts an ended watcher at once, with an event
+                self.log.error("The table cannot be watched: %s", error)
+                await asyncio.sleep(_WATCHER_RETRY_S)
+            else:
+                await until_earliest(begun_s)
+                yield TriggerEvent(last)
 
     @property
     def _watched(self) -> WatchTarget:

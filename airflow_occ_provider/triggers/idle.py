@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from airflow.triggers.base import TriggerEvent
 
 from airflow_occ_provider.attempts.rivals import busy_writers
 from airflow_occ_provider.errors import NotHudiTableError, OccError, TableUnreadableError
@@ -19,13 +16,13 @@ from airflow_occ_provider.hudi.writer.heartbeat import (
 )
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.watch import Observation
-from airflow_occ_provider.triggers.base import HudiTrigger, event_in_time, until_earliest
+from airflow_occ_provider.triggers.base import WaitingTrigger
 from airflow_occ_provider.triggers.shared_watch import WatchResult, WatchTarget, shared_watch
 from airflow_occ_provider.triggers.threads import in_thread
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class HudiTableIdleTrigger(HudiTrigger):
+class HudiTableIdleTrigger(WaitingTrigger):
     """A trigger that fires when no live writer may touch some partitions of a table.
 
     Event statuses: ``idle``, ``timeout``, ``error``. All triggers of one table share one listing per
@@ -46,16 +43,9 @@ class HudiTableIdleTrigger(HudiTrigger):
     poll_s: float
     interval_ms: int = DEFAULT_INTERVAL_MS
     tolerable_misses: int = DEFAULT_TOLERABLE_MISSES
-    deadline_ms: int
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look at each listing, and fire once."""
-        begun_s = time.monotonic()
-        event = await event_in_time(self._idle(), self.deadline_ms)
-        await until_earliest(begun_s)
-        yield TriggerEvent(event)
-
-    async def _idle(self) -> dict[str, Any]:
+    async def event(self) -> dict[str, Any]:
+        """Return once no writer is live."""
         rule = HeartbeatRule(self.interval_ms, self.tolerable_misses)
         watched = WatchTarget(canonical_table(self.table), self.storage_conn_id, rule, self.poll_s)
         seen: WatchResult[Observation] | None = None

@@ -13,12 +13,12 @@ from typing import Any
 from airflow.sdk import conf
 from airflow.sdk.exceptions import AirflowRuntimeError
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import TriggerEvent
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError, OccError
 from airflow_occ_provider.leases.lease import LeaseService, Ticket
 from airflow_occ_provider.leases.observer import RECENT, RENEWALS_PER_TTL, TRUSTED
-from airflow_occ_provider.triggers.base import serialized, until_earliest
+from airflow_occ_provider.triggers.base import HudiTrigger, until_earliest
 from airflow_occ_provider.triggers.shared_queue import shared_queue
 from airflow_occ_provider.triggers.threads import in_thread
 
@@ -36,7 +36,7 @@ _waiting: set[int] = set()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LeaseTrigger(BaseTrigger):
+class LeaseTrigger(HudiTrigger):
     """The base of the triggers that renew a request until their deadline.
 
     Each renewal is long enough for another triggerer to take over after a crash. A triggerer that shuts
@@ -58,13 +58,6 @@ class LeaseTrigger(BaseTrigger):
     _renewed_s: float = field(init=False, default=float("-inf"))
     _extended_s: float = field(init=False, default=float("-inf"))
     _has_fired: bool = field(init=False, default=False)
-
-    def __post_init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the constructor arguments."""
-        return serialized(self)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Renew until there is an event; retry while the lock service is unavailable."""

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-from airflow.triggers.base import TriggerEvent
+from typing import Any
 
 from airflow_occ_provider.hudi.writer.fate import Writer
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.watch import Observation
-from airflow_occ_provider.triggers.base import HudiTrigger, until_earliest
+from airflow_occ_provider.triggers.base import WaitingTrigger
 from airflow_occ_provider.triggers.shared_watch import WatchTarget, shared_watch
 
 _MAX_POLL_S = 10.0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class HudiSurvivorTrigger(HudiTrigger):
+class HudiSurvivorTrigger(WaitingTrigger):
     """A trigger that fires when the heartbeats of some pending writes have ended.
 
     Each write is then completed or rolled back, or its heartbeat has expired. A storage that does not
-    answer is retried until the deadline. Event statuses: ``ended``, ``timeout``.
+    answer is retried until the deadline. Event statuses: ``ended``, ``timeout``, ``error``.
 
     :param table: base path of the table.
     :param storage_conn_id: Airflow connection of its storage.
@@ -41,23 +40,15 @@ class HudiSurvivorTrigger(HudiTrigger):
     instants: Sequence[str] = ()
     until_ms: int = 0
     ended_ms: int = 0
-    deadline_ms: int
     interval_ms: int
     tolerable_misses: int
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Check the heartbeats regularly, and fire once."""
-        begun_s = time.monotonic()
-        try:
-            async with asyncio.timeout(self.deadline_ms / 1000 - time.time()):
-                await asyncio.sleep(self.until_ms / 1000 - time.time())
-                if self.instants:
-                    await self._heartbeats_end()
-        except TimeoutError:
-            yield TriggerEvent({"status": "timeout"})
-            return
-        await until_earliest(begun_s)
-        yield TriggerEvent({"status": "ended"})
+    async def event(self) -> dict[str, Any]:
+        """Return once none of the heartbeats is renewed any more."""
+        await asyncio.sleep(self.until_ms / 1000 - time.time())
+        if self.instants:
+            await self._heartbeats_end()
+        return {"status": "ended"}
 
     async def _heartbeats_end(self) -> None:
         """Return when none of the heartbeats is renewed any more."""

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
-
-from airflow.triggers.base import TriggerEvent
 
 from airflow_occ_provider.errors import HistoryUnreadableError, TableUnreadableError
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.hudi.incremental.window import Window
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.incremental import WriteState, window_after
-from airflow_occ_provider.triggers.base import HudiTrigger, event_in_time, until_earliest
+from airflow_occ_provider.triggers.base import WaitingTrigger
 from airflow_occ_provider.triggers.shared_watch import WindowTarget, shared_watch
 from airflow_occ_provider.triggers.threads import in_thread
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class HudiIncrementalWindowTrigger(HudiTrigger):
+class HudiIncrementalWindowTrigger(WaitingTrigger):
     """A trigger that fires when the window after a checkpoint has commits.
 
     Event statuses: ``ready``, ``timeout``, ``error``. All triggers of one table share one listing per
@@ -37,16 +33,9 @@ class HudiIncrementalWindowTrigger(HudiTrigger):
     storage_conn_id: str | None = None
     since: dict[str, Any] | None = None
     poll_s: float
-    deadline_ms: int
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look at each change, and fire once."""
-        begun_s = time.monotonic()
-        event = await event_in_time(self._ready(), self.deadline_ms)
-        await until_earliest(begun_s)
-        yield TriggerEvent(event)
-
-    async def _ready(self) -> dict[str, Any]:
+    async def event(self) -> dict[str, Any]:
+        """Return the window, once it has commits."""
         watched = WindowTarget(canonical_table(self.table), self.storage_conn_id, self.poll_s)
         since = Checkpoint.from_json(self.since) if self.since else None
         seen: WriteState | None = None

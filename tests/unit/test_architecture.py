@@ -234,8 +234,9 @@ def of_airflow():
 
 
 @pytest.mark.parametrize("cls", of_airflow())
-def test_a_sensor_trigger_or_hook_is_at_most_two_classes_above_airflows(cls):
-    assert len([one for one in cls.__mro__ if one.__module__.startswith(f"{PACKAGE}.")]) <= 2
+def test_a_sensor_trigger_or_hook_is_at_most_three_classes_above_airflows(cls):
+    """Its own, the base of those that wait, and what all have: their typed arguments, or fields."""
+    assert len([one for one in cls.__mro__ if one.__module__.startswith(f"{PACKAGE}.")]) <= 3
 
 
 @pytest.mark.parametrize("operator", operators())

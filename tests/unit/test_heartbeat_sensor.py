@@ -45,10 +45,11 @@ def test_a_table_with_a_live_writer(table):
 def test_it_waits_in_the_triggerer(table):
     time_ = table.begin(1, round(time.time() * 1000) + 60_000)
     one = sensor(table, deferrable=True, timeout=60, until=["dead"], match="any", instants=[time_])
+    begun_ms = round(time.time() * 1000)
     with pytest.raises(TaskDeferred) as deferred:
         one.execute({})
-    assert deferred.value.timeout == timedelta(seconds=60)
     _, arguments = deferred.value.trigger.serialize()
+    assert begun_ms + 60_000 <= arguments.pop("deadline_ms") <= round(time.time() * 1000) + 60_000
     assert arguments == {
         "table": str(table.path),
         "storage_conn_id": None,
@@ -59,12 +60,13 @@ def test_it_waits_in_the_triggerer(table):
         "poll_s": 0.05,
         "interval_ms": 1000,
         "tolerable_misses": 2,
-        "deadline_ms": 0,
     }
     writers = [{"instant": time_, "action": "commit", "fate": "dead", "last_tick_ms": 1}]
     assert one.execute_complete({}, {"status": "reached", "writers": writers}) == writers
     with pytest.raises(OccError, match="no such thing"):
         one.execute_complete({}, {"status": "error", "message": "no such thing"})
+    with pytest.raises(AirflowSensorTimeout, match=r"the writers of .* were not dead within 60 s"):
+        one.execute_complete({}, {"status": "timeout"})
 
 
 def test_it_starts_in_the_triggerer_with_the_triggers_own_arguments(table):
@@ -73,7 +75,7 @@ def test_it_starts_in_the_triggerer_with_the_triggers_own_arguments(table):
     other = sensor(table, deferrable=True).start_trigger_args
     given = one.start_trigger_args
     assert one.start_from_trigger
-    assert given.trigger_cls == HudiHeartbeatTrigger.serialize(one._trigger)[0]
+    assert given.trigger_cls == HudiHeartbeatTrigger.serialize(one._trigger())[0]
     assert HudiHeartbeatTrigger(**given.trigger_kwargs).instants == "{{ params.instant }}"
     assert given.timeout == timedelta(seconds=0.3)
     assert other is None  # those of one task are not another's

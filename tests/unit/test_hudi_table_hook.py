@@ -272,7 +272,7 @@ def test_a_connection_that_names_no_table_is_refused(connected, host, conn_type,
 
 
 def test_a_missing_connection_of_a_table_is_refused():
-    with pytest.raises(ConfigurationError, match="^table_conn_id: connection 'none' does not exist"):
+    with pytest.raises(ConfigurationError, match=r"^table_conn_id: connection 'none' does not exist"):
         HudiTableHook(table_conn_id="none").get_conn()
 
 
