@@ -41,6 +41,7 @@ def run(tmp_path, table, monkeypatch):
         "env_vars": {"SPARK_CONF_DIR": str(spark)},
         "cmds": [str(Path(pyspark_home(), "bin", "spark-submit"))],
         "arguments": ["--master", "local[2]", RUNNER, ARGUMENTS],
+        "startup_timeout_seconds": 1800,  # a busy machine takes longer than the default of 120 s
     }
     monkeypatch.setenv("AIRFLOW__HUDI_OCC__SITE_ID", "here")
     with EmbeddedZookeeper(tmp_path / "zookeeper", settings=OPEN) as zookeeper:
