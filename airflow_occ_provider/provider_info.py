@@ -30,6 +30,14 @@ _SITE_ID = {
     "example": "green",
     "default": "",
 }
+_WRITE_POLICY = {
+    "description": "How writers behave beside each other where their tasks say nothing else: the fields "
+    "of a ``WritePolicy`` that differ from its defaults, as a JSON object.",
+    "version_added": __version__,
+    "type": "string",
+    "example": '{"early_stop": "observe", "conflict_resolution": "prefer_writer"}',
+    "default": "",
+}
 _UI_ENABLED = {
     "description": "Whether Airflow's UI has the pages about Hudi tables. Without them the API server "
     "reads no table and starts no process.",
@@ -74,7 +82,7 @@ def get_provider_info() -> dict[str, Any]:
         "operators": _modules(
             "operators",
             *("hudi_clean", "hudi_clustering", "hudi_compaction", "hudi_incremental_read"),
-            *("hudi_streamer", "hudi_trigger_dag_run", "hudi_write"),
+            *("hudi_sql", "hudi_streamer", "hudi_trigger_dag_run", "hudi_write"),
             *("keep_lease", "lease", "release_lease"),
         ),
         "sensors": _modules("sensors", "commit", "heartbeat", "idle", "incremental_window", "lease"),
@@ -98,9 +106,10 @@ def get_provider_info() -> dict[str, Any]:
         "connection-types": [*locks, hudi_table()],
         "config": {
             "hudi_occ": {
-                "description": "This deployment's id, and the pages about Hudi tables in Airflow's UI.",
+                "description": "This deployment's id, its policy of writers, and its pages in the UI.",
                 "options": {
                     "site_id": _SITE_ID,
+                    "write_policy": _WRITE_POLICY,
                     "ui_enabled": _UI_ENABLED,
                     "ui_idle_s": _UI_IDLE_S,
                     "ui_tables": _UI_TABLES,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param, task
 
+from airflow_occ_provider.operators.hudi_sql import HudiSqlOperator
 from airflow_occ_provider.operators.hudi_streamer import HudiStreamerOperator
-from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 
 KEYS = {
     "hoodie.table.name": "fares",
@@ -30,7 +30,7 @@ with DAG(
     def create(spark, number):
         return spark.range(number).selectExpr("id", "'rome' as city", "cast(id * 100 as int) as cents")
 
-    raise_fares = HudiWriteOperator(
+    raise_fares = HudiSqlOperator(
         task_id="raise_fares",
         sql="UPDATE fares SET cents = cents + 10 WHERE city = 'rome'",
         scope=["rome"],

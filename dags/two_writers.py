@@ -7,6 +7,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, Asset, Param
 
+from airflow_occ_provider import WritePolicy
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 
@@ -29,8 +30,7 @@ with DAG(
         "driver_memory": "1g",
         # Forces the most expensive conflict: Hudi's check at commit, which logs both instants. By
         # default the loser is stopped earlier.
-        "early_conflict_detection": False,
-        "early_stop": "off",
+        "policy": WritePolicy(early_conflict_detection="off", early_stop="off"),
         # A clean after a commit fails the job if the other writer ends while it reads its heartbeat.
         "hudi_options": {"hoodie.clean.automatic": "false"},
         "retry_policy": HudiConflictRetryPolicy(base_delay=timedelta(seconds=4)),

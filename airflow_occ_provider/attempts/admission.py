@@ -104,7 +104,7 @@ class AdmissionRequest:
             raise AdmissionTimeoutError(
                 f"not admitted within {self.timeout}: {status}",
                 remedy="look with `airflow hudi leases list` which task holds the table and whether it "
-                "is alive, or raise admission_timeout; nothing was run",
+                "is alive, or raise wait_timeout; nothing was run",
             )
         self.service.renew(ticket, self._claim_ttl_ms)
         return AdmissionWait(ticket, self.terms.ttl_ms, self._claim_ttl_ms, deadline_ms)

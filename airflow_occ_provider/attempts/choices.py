@@ -9,15 +9,10 @@ from typing import Any, TypeVar
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.typed_values import has_template, refuse_template, switch
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.conflict.strategy import INDEX_OPTION, STRATEGY_OPTION, Strategy
-from airflow_occ_provider.hudi.writer import early_detection
+from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 
 Choice = TypeVar("Choice", bound=StrEnum)
-_SWITCHES = {
-    "hoodie.write.concurrency.early.conflict": "early_conflict_detection",
-    STRATEGY_OPTION: "conflict_resolution",
-}
 _ELSEWHERE = (
     "follows a driver in the cluster, and this one runs on the worker, where it is followed and ended",
     "leave it out",
@@ -70,28 +65,6 @@ def resolution_choice(given: object) -> Strategy | None:
     return None if given is None else choice("conflict_resolution", Strategy, given)
 
 
-def refuse_wrong_pairs(
-    table: object, early: EarlyDetection, resolution: Strategy | None, options: Mapping[str, Any]
-) -> None:
-    """Refuse choices that contradict each other and are known before rendering."""
-    for key in options:
-        parameter = next((own for start, own in _SWITCHES.items() if str(key).startswith(start)), None)
-        if parameter:
-            raise ConfigurationError(
-                "hudi_options", f"{key} has a parameter of its own", remedy=f"use {parameter}"
-            )
-    found = early_detection.contradiction(early, _scheme(table), options)
-    if found:
-        raise ConfigurationError("early_conflict_detection", found[0], remedy=found[1])
-    index = str(options.get(INDEX_OPTION, "BUCKET")).upper()
-    if resolution is Strategy.BUCKET_INDEX and index != "BUCKET":
-        raise ConfigurationError(
-            "conflict_resolution",
-            f"{resolution} reads the bucket from each file's name, and {INDEX_OPTION} is {index}",
-            remedy="use 'simple', or leave it out",
-        )
-
-
 def constant_options(given: object) -> dict[str, Any]:
     """Return the Hudi options that are known when the DAG is parsed.
 
@@ -126,8 +99,3 @@ def refuse_unfit(given: Mapping[str, object]) -> None:
     for name, (why, remedy) in _UNFIT.items():
         if given.get(name):
             raise ConfigurationError(name, why, remedy=remedy)
-
-
-def _scheme(table: object) -> str | None:
-    scheme, found, _ = str(table).partition("://")
-    return scheme if found and "{{" not in scheme else None

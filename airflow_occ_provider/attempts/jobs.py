@@ -287,23 +287,6 @@ def refuse_context(parameters: Iterable[str], given: Iterable[str]) -> None:
         )
 
 
-def refuse_two_jobs(sql: object, **others: object) -> None:
-    """Refuse a task without a job, or with several.
-
-    :param others: ``application``, ``java_class`` and ``application_args``.
-    :raises ConfigurationError: then.
-    """
-    given = [name for name, value in others.items() if value]
-    if sql and given:
-        raise ConfigurationError(
-            given[0],
-            "given beside sql, which is the job",
-            remedy="leave it out; templates are the arguments of a text of SQL",
-        )
-    if not (sql or others["application"] or others["java_class"]):
-        raise ConfigurationError("application", "there is no job", remedy="give application, or sql")
-
-
 def spark_job(
     job: Job, table: HudiTable, conf: Mapping[str, object], deploy_mode: str | None
 ) -> SparkJob:

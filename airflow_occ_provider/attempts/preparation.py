@@ -12,6 +12,7 @@ from airflow_occ_provider.attempts.lock_connection import LockConnection
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore
 from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.submission import SparkJob, effective_options
+from airflow_occ_provider.attempts.write_policy import WritePolicy
 from airflow_occ_provider.errors import ConfigurationError, RestorePendingError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.doctor.pending import FINISH_RESTORE
@@ -54,14 +55,10 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """The protection of a writer that the user chose.
-
-    :param resolution: conflict resolution strategy, ``None`` to let Hudi infer it from the index.
-    """
+    """The protection of a writer that the user chose."""
 
     lock: LockConnection
-    early: EarlyDetection
-    resolution: Strategy | None
+    policy: WritePolicy
     hudi_options: Mapping[str, Any]
 
     def options(self, snapshot: Snapshot) -> tuple[dict[str, str], str]:
@@ -70,20 +67,18 @@ class Protection:
         :raises ConfigurationError: if the lock cannot serve the early detection strategy.
         """
         scheme, _ = parse_table_path(snapshot.path)
-        choice = early_detection.choose(self.early, scheme, _known_paths(snapshot, scheme))
+        early = self.policy.early_conflict_detection
+        choice = early_detection.choose(early, scheme, _known_paths(snapshot, scheme))
         lock = self.lock.options(snapshot.path)
-        if (
-            self.early is EarlyDetection.TRANSACTION_DIRECT
-            and ZOOKEEPER_LOCK_PROVIDER not in lock.values()
-        ):
+        if early is EarlyDetection.TRANSACTION_DIRECT and ZOOKEEPER_LOCK_PROVIDER not in lock.values():
             raise ConfigurationError(
                 "early_conflict_detection",
-                f"{self.early} locks each file in ZooKeeper, and {self.lock.lock_conn_id!r} is none",
+                f"{early} locks each file in ZooKeeper, and {self.lock.lock_conn_id!r} is none",
                 remedy="use 'simple_direct', or a ZooKeeper connection",
             )
         return {
             **writer_options(lock, choice.options),
-            **strategy_option(self.resolution),
+            **strategy_option(self.policy.conflict_resolution),
         }, choice.reason
 
 

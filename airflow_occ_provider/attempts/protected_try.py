@@ -131,7 +131,7 @@ class ProtectedTry:
         if starts:
             refuse_pending_restore(snapshot)
         self.claim.refuse_impossible(snapshot.config)
-        protection = Protection(self.lock, spec.early_detection, spec.resolution, spec.hudi_options)
+        protection = Protection(self.lock, spec.policy, spec.hudi_options)
         identity, signs = self.journal.record.identity, spec.job.signs
         signature = self.task_run.sign(identity, snapshot, order_token, is_written=signs)
         preparation = prepare(protection, self.job, self._site(), signature, snapshot)
@@ -157,7 +157,7 @@ class ProtectedTry:
             lock=self.lock,
             owner=self.task_run.owner,
             spark=self.spark,
-            timeout=self.spec.admission_timeout,
+            timeout=self.spec.wait_timeout,
             on_granted=measures.queue_wait,
             on_released=measures.lease_age,
             log=self.log,
@@ -207,15 +207,17 @@ class ProtectedTry:
     def preflight(self, rule: HeartbeatRule) -> Preflight:
         """Return the preflight of the try."""
         spec = self.spec
-        return Preflight(self.journal, self.table, spec.table, rule, spec.preflight_timeout, self.log)
+        return Preflight(
+            self.journal, self.table, spec.table, rule, spec.policy.preflight_timeout, self.log
+        )
 
     def wait(self, wait: InstantsWait, reason: str) -> None:
         """Wait for instants of other writers.
 
-        :raises AdmissionTimeoutError: if that took longer than the task's ``admission_timeout``.
+        :raises AdmissionTimeoutError: if that took longer than the task's ``wait_timeout``.
         :raises WaitNeeded: else.
         """
-        timeout = self.spec.admission_timeout
+        timeout = self.spec.wait_timeout
         wait_for_instants(self.journal, wait, reason, timeout=timeout, log=self.log)
 
     def refuse_deaths(self) -> None:

@@ -127,7 +127,7 @@ def effective_options(
     if EARLY_DETECTION in given:
         raise ConfigurationError(
             "hudi_options",
-            "early conflict detection has a parameter of its own",
+            "early conflict detection has a field of its own in policy",
             remedy="use early_conflict_detection",
         )
     sources = [

@@ -155,7 +155,7 @@ def wait_for_instants(
         raise AdmissionTimeoutError(
             f"after {timeout} still {waiting.reason}",
             remedy="look with `airflow hudi writers` what keeps them; a clustering that no driver "
-            "runs is for HudiClusteringOperator(op='run'); or raise admission_timeout",
+            "runs is for HudiClusteringOperator(op='run'); or raise wait_timeout",
         )
     log.info("Without a worker slot: %s.", waiting.reason)
     ends_ms = min(deadline_ms, wait.deadline_ms or deadline_ms)

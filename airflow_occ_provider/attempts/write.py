@@ -97,7 +97,7 @@ class Write:
             wait = tries.settle()
             commit = tries.commit(spec.table, work)
             if wait and commit is None:
-                wait_for_survivor(journal, wait, rule, spec.survivor_timeout)
+                wait_for_survivor(journal, wait, rule, spec.wait_timeout)
         if commit:
             tries.close()
             run.spark.forget(*journal.record.identities)
@@ -146,7 +146,7 @@ class Write:
             spark=run.spark,
             require_commit=spec.require_commit,
             commits=spec.commits,
-            early_stop=spec.early_stop,
+            early_stop=spec.policy.early_stop,
             is_queued=spec.is_queued,
             is_deferrable=spec.is_deferrable,
             grants=task_run.grants,

@@ -8,12 +8,10 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_occ_provider.attempts.claim import Claim, Isolation, ServiceClaim
-from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.jobs import Job
 from airflow_occ_provider.attempts.own_writes import Commits
+from airflow_occ_provider.attempts.write_policy import WritePolicy
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.conflict.strategy import Strategy
-from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.table_service import Service
 from airflow_occ_provider.retry import DEFAULT_BUDGETS
 from airflow_occ_provider.storage.address import canonical_table
@@ -28,16 +26,11 @@ class WriteSpec:
     :param job: what runs in the driver.
     :param partitions: the partitions that it will touch; ``None`` if they are unknown.
     :param isolation: whether Hudi's commit check decides, or the lease alone.
-    :param learns: whether the task's last commits may say what it changes.
     :param service: the table service that it is, if it is one.
+    :param policy: how it behaves beside other writers.
     :param is_queued: whether it holds a lease while it runs.
-    :param admission_timeout: the longest wait in the queue, and for rivals outside it.
-    :param preflight_timeout: the longest wait, before the driver starts, for rivals that it would lose
-        to.
-    :param survivor_timeout: the longest wait for the driver of an earlier try.
-    :param early_detection: whether Hudi looks for rivals while the job writes.
-    :param resolution: conflict resolution strategy; ``None`` to let Hudi infer it from the index.
-    :param early_stop: what happens once Hudi will certainly refuse the commit.
+    :param wait_timeout: the longest wait in the queue, for rivals outside it, and for the driver of an
+        earlier try.
     :param commits: how many commits the job makes.
     :param require_commit: whether a job that writes nothing fails; if ``None``, one that writes other
         tables only.
@@ -52,15 +45,10 @@ class WriteSpec:
     _: KW_ONLY
     partitions: tuple[str, ...] | None = None
     isolation: Isolation = Isolation.SNAPSHOT
-    learns: bool = False
     service: Service | None = None
+    policy: WritePolicy = WritePolicy()  # noqa: RUF009 - frozen
     is_queued: bool = True
-    admission_timeout: timedelta = timedelta(hours=12)
-    preflight_timeout: timedelta = timedelta(hours=1)
-    survivor_timeout: timedelta = timedelta(hours=12)
-    early_detection: EarlyDetection = EarlyDetection.ON
-    resolution: Strategy | None = None
-    early_stop: EarlyStop = EarlyStop.ACT
+    wait_timeout: timedelta = timedelta(hours=12)
     commits: Commits = Commits.ONE
     require_commit: bool | None = None
     is_deferrable: bool = True
@@ -78,14 +66,14 @@ class WriteSpec:
             return ServiceClaim(path, self.partitions, self.service, table.config().version)
         isolation = self._isolation(table, log)
         refuse_unqueued(isolation, is_queued=self.is_queued)
-        useless = self._why_not_learned(isolation) if self.learns else ""
+        useless = self._why_not_learned(isolation) if self.policy.learn_scope else ""
         if useless:
             log.info("learn_scope has no effect: %s.", useless)
         return Claim(
             path,
             self.partitions,
             isolation=isolation,
-            learns=self.learns and not useless,
+            learns=self.policy.learn_scope and not useless,
             overwrites=self.job.overwrites(table),
         )
 

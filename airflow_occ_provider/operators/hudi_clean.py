@@ -7,10 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_occ_provider.attempts.choices import (
-    AdmissionMode,
-    choice,
     refuse_foreign,
-    resolution_choice,
 )
 from airflow_occ_provider.attempts.clean_run import CleanRun
 from airflow_occ_provider.attempts.journal import now_ms
@@ -18,9 +15,6 @@ from airflow_occ_provider.attempts.protected_try import ProtectedTry
 from airflow_occ_provider.attempts.typed_values import switch
 from airflow_occ_provider.attempts.waits import InstantsWait
 from airflow_occ_provider.errors import TableUnreadableError, WriterAliveError
-from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
-from airflow_occ_provider.hudi.conflict.strategy import Strategy
-from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.fate import ENDED, Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.in_driver import clean as clean_job
@@ -30,9 +24,9 @@ from airflow_occ_provider.storage.address import named
 from airflow_occ_provider.storage.watch import Observation
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, RetryPolicy
+    from airflow.sdk import Context
 
-_FOREIGN = ("application", "application_args", "scope", "isolation", "admission")
+_FOREIGN = ("application", "application_args", "scope", "isolation")
 
 
 class HudiCleanOperator(HudiSparkOperator):
@@ -45,26 +39,18 @@ class HudiCleanOperator(HudiSparkOperator):
     reports what was rolled back and what no procedure of Hudi removes, each with its proof and remedy,
     and checks that no completed write has lost a file. It deletes nothing itself.
 
-    :param table: base path of the table, absolute or a URL. (templated)
-    :param lock_conn_id: Airflow connection of the lock service. (templated)
-    :param admission_timeout: how long to wait for the table if it has to be held alone.
-    :param storage_conn_id: Airflow connection of the table's storage, for reading its metadata; by
-        default the credentials that the worker itself has. (templated)
-    :param early_conflict_detection: as for ``HudiWriteOperator``.
-    :param conflict_resolution: as for ``HudiWriteOperator``.
-    :param hudi_options: further Hudi options, such as ``hoodie.clean.commits.retained``. (templated)
+    Further parameters are those of ``HudiSparkOperator``::
+
+        HudiCleanOperator(task_id="clean", table="s3a://lake/trips")
+
     :param instants: requested times of pending writes to remove: the task waits until each is dead or
         over. Default: none. Then it waits for writers with an overdue heartbeat, until they beat again
         or are dead, and never for healthy ones. In both cases it cleans every write that is dead by
         then. (templated)
     :param wait: whether to wait for them, without a worker slot.
-    :param wait_timeout: how long to wait. Then the task fails if a named writer is still alive; else
-        it cleans the dead ones.
+    :param wait_timeout: how long to wait, for them and for the table if it has to be held alone. Then
+        the task fails if a named writer is still alive; else it cleans the dead ones.
     :param dry_run: whether to report only what a clean would find now; no Spark is started.
-    :param name: of the Spark application; by default its DAG, task and run, unless ``conf`` has
-        ``spark.app.name``. (templated)
-    :param retries: as for ``HudiWriteOperator``.
-    :param retry_policy: as for ``HudiWriteOperator``.
 
     The result is a dictionary: ``dead`` (pending writes that Hudi counted as dead before the clean),
     ``rolled_back`` (requested times), ``left`` (what is left, each with ``kind``, ``instant``,
@@ -78,46 +64,28 @@ class HudiCleanOperator(HudiSparkOperator):
     def __init__(
         self,
         *,
-        table: str,
-        lock_conn_id: str = HudiLockHook.default_conn_name,
-        admission_timeout: timedelta = timedelta(hours=12),
-        storage_conn_id: str | None = None,
-        early_conflict_detection: bool | EarlyDetection | str = EarlyDetection.ON,
-        conflict_resolution: Strategy | str | None = None,
-        hudi_options: Mapping[str, Any] | str | None = None,
         instants: str | Sequence[str] | None = None,
         wait: bool = True,
         wait_timeout: timedelta = timedelta(hours=1),
         dry_run: bool = False,
-        name: str | None = None,
-        retries: int | None = None,
-        retry_policy: RetryPolicy | None = None,
         **kwargs: Any,
     ) -> None:
         refuse_foreign(kwargs, _FOREIGN, "a clean has none: it runs a job of ours, beside all writers")
         super().__init__(
             application=clean_job.__file__,
             application_args=None,  # named, so that default_args for writers do not reach it
-            name=name,
-            retries=retries,
-            retry_policy=retry_policy,
+            wait_timeout=wait_timeout,
             **kwargs,
         )
-        self.table = table
-        self.lock_conn_id = lock_conn_id
-        self.admission = AdmissionMode.OFF
-        self.admission_timeout = admission_timeout
-        self.storage_conn_id = storage_conn_id
-        self.early_conflict_detection = choice(
-            "early_conflict_detection", EarlyDetection, early_conflict_detection
-        )
-        self.conflict_resolution = resolution_choice(conflict_resolution)
-        self.hudi_options = hudi_options
         self.instants = instants
         self.wait = wait
-        self.wait_timeout = wait_timeout
         self.is_dry_run = switch("dry_run", dry_run)
         self.take_arguments()
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether the task holds a lease: a clean runs beside all writers."""
+        return False
 
     def execute_after_wait(
         self,

@@ -7,24 +7,19 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_occ_provider.attempts.choices import (
-    AdmissionMode,
     choice,
     refuse_foreign,
-    resolution_choice,
 )
 from airflow_occ_provider.attempts.service_limits import PARTITION_OPTIONS
 from airflow_occ_provider.attempts.service_plans import ServiceTask, named_plans, refuse_instants
 from airflow_occ_provider.attempts.service_run import FOREIGN, serve
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
-from airflow_occ_provider.hudi.conflict.strategy import Strategy
-from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.table_service import DeadPlan, Service, ServiceOp
 from airflow_occ_provider.in_driver import table_service as service_job
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context, RetryPolicy
+    from airflow.sdk import Context
 
 
 class HudiClusteringOperator(HudiSparkOperator):
@@ -36,8 +31,10 @@ class HudiClusteringOperator(HudiSparkOperator):
     are queued. With ``conflict_resolution="prefer_writer"``, for the writers as well, it runs beside
     them and yields to them; after a lost conflict it runs alone.
 
-    :param table: base path of the table, absolute or a URL. (templated)
-    :param lock_conn_id: Airflow connection of the lock service. (templated)
+    Further parameters are those of ``HudiSparkOperator``::
+
+        HudiClusteringOperator(task_id="clustering", table="s3a://lake/trips")
+
     :param scope: the partitions to cluster, each with all below it; by default the table. (templated)
     :param op: ``"schedule"`` to make a plan, ``"run"`` to run the pending plans, or
         ``"schedule_and_run"``.
@@ -51,17 +48,6 @@ class HudiClusteringOperator(HudiSparkOperator):
         it counts as dead. Clusterings have no heartbeat: set it longer than the longest one outside the
         queue; with ``"prefer_writer"``, when clusterings run beside each other, longer than any. A task
         that has to run such a plan waits until then, without a worker slot.
-    :param admission: as for ``HudiWriteOperator``.
-    :param admission_timeout: how long to wait in the queue, and for plans that another driver may be
-        running, before the task fails.
-    :param storage_conn_id: as for ``HudiWriteOperator``. (templated)
-    :param early_conflict_detection: as for ``HudiWriteOperator``.
-    :param conflict_resolution: as for ``HudiWriteOperator``.
-    :param hudi_options: further Hudi options, such as
-        ``hoodie.clustering.plan.strategy.sort.columns``. (templated)
-    :param name: as for ``HudiWriteOperator``. (templated)
-    :param retries: as for ``HudiWriteOperator``.
-    :param retry_policy: as for ``HudiWriteOperator``.
 
     The result is a dictionary: ``scheduled``, ``completed``, ``rolled_back`` and ``left`` (still
     pending), lists of requested times, and ``seconds``.
@@ -74,48 +60,24 @@ class HudiClusteringOperator(HudiSparkOperator):
     def __init__(
         self,
         *,
-        table: str,
-        lock_conn_id: str = HudiLockHook.default_conn_name,
         scope: str | Sequence[str] | None = None,
         op: ServiceOp | str = ServiceOp.SCHEDULE_AND_RUN,
         instants: str | Sequence[str] | None = None,
         dead_plan: DeadPlan | str = DeadPlan.RUN,
         plan_timeout: timedelta = timedelta(hours=1),
-        admission: bool | AdmissionMode | str = AdmissionMode.QUEUE,
-        admission_timeout: timedelta = timedelta(hours=12),
-        storage_conn_id: str | None = None,
-        early_conflict_detection: bool | EarlyDetection | str = EarlyDetection.ON,
-        conflict_resolution: Strategy | str | None = None,
-        hudi_options: Mapping[str, Any] | str | None = None,
-        name: str | None = None,
-        retries: int | None = None,
-        retry_policy: RetryPolicy | None = None,
         **kwargs: Any,
     ) -> None:
         refuse_foreign(kwargs, FOREIGN, "a table service has none: it runs a job of ours")
         super().__init__(
             application=service_job.__file__,
             application_args=None,  # named, so that default_args for writers do not reach it
-            name=name,
-            retries=retries,
-            retry_policy=retry_policy,
             **kwargs,
         )
-        self.table = table
-        self.lock_conn_id = lock_conn_id
         self.scope = scope
         self.op = choice("op", ServiceOp, op)
         self.instants = instants
         self.dead_plan = choice("dead_plan", DeadPlan, dead_plan)
         self.plan_timeout = plan_timeout
-        self.admission = choice("admission", AdmissionMode, admission)
-        self.admission_timeout = admission_timeout
-        self.storage_conn_id = storage_conn_id
-        self.early_conflict_detection = choice(
-            "early_conflict_detection", EarlyDetection, early_conflict_detection
-        )
-        self.conflict_resolution = resolution_choice(conflict_resolution)
-        self.hudi_options = hudi_options
         refuse_instants(instants, self.op)
         self.take_arguments()
 

@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from airflow_occ_provider.attempts.choices import (
-    AdmissionMode,
     constant_options,
     refuse_unfit,
-    refuse_wrong_pairs,
 )
 from airflow_occ_provider.attempts.claim import Isolation
 from airflow_occ_provider.attempts.commit import Commit
-from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.jobs import Job, PythonFile
 from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.preflight import resume_unwatched
@@ -25,12 +22,12 @@ from airflow_occ_provider.attempts.protected_try import ProtectedTry
 from airflow_occ_provider.attempts.submission import refuse_contradictions
 from airflow_occ_provider.attempts.waits import DriverEvent, WaitNeeded
 from airflow_occ_provider.attempts.write import Write
+from airflow_occ_provider.attempts.write_policy import WritePolicy
 from airflow_occ_provider.attempts.write_spec import WriteSpec
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.driver_output import HudiDriverLink
+from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.via import ViaPlace, operator_path, refuse_beside_via
-from airflow_occ_provider.hudi.conflict.strategy import Strategy
-from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.options import RULES, SQL_RULES, writer_options
 from airflow_occ_provider.hudi.writer.secrets import all_secrets, redact
 from airflow_occ_provider.hudi.writer.table_service import Service
@@ -41,6 +38,7 @@ from airflow_occ_provider.operators.waits import defer, log_admission
 from airflow_occ_provider.storage.address import named_partitions
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.task.arguments import TypedArguments
+from airflow_occ_provider.task.deployment import write_policy
 from airflow_occ_provider.task.run import hide, open_journal
 from airflow_occ_provider.task.table_link import HudiTableLink, show_table
 
@@ -52,12 +50,24 @@ if TYPE_CHECKING:
 class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  # type: ignore[misc] # a property for a field
     """A ``SparkSubmitOperator`` with a Hudi table, waits, and a driver that it ends.
 
-    A subclass sets the fields below in its own ``__init__``. What it does is in ``_steps``: by default a
-    write, which needs the fields of a writer too.
+    What a subclass does is in ``_steps``: by default a write.
 
-    :param name: of the Spark application, or ``None``.
-    :param retries: of the job's own errors.
-    :param retry_policy: as for ``HudiWriteOperator``.
+    :param table: base path of the table, absolute or a URL. (templated)
+    :param lock_conn_id: Airflow connection of the lock service. (templated)
+    :param storage_conn_id: Airflow connection of the table's storage, for reading its metadata; by
+        default the credentials that the worker itself has. (templated)
+    :param hudi_options: further Hudi options for the job: a dictionary, or a template that renders to
+        one. (templated)
+    :param policy: how the job behaves beside the other writers of the table: a ``WritePolicy``, or a
+        dictionary of those of its fields that differ from the site's (``[hudi_occ] write_policy``).
+    :param wait_timeout: how long to wait without a worker slot before the task fails: in the queue, for
+        rivals outside it, and for the driver of an earlier try whose end was not seen.
+    :param name: of the Spark application; by default its DAG, task and run, unless ``conf`` has
+        ``spark.app.name``. (templated)
+    :param retries: how often the job's own errors are retried. Conflicts, lost locks, killed drivers and
+        failures of the infrastructure have budgets of their own, which come on top.
+    :param retry_policy: a ``HudiConflictRetryPolicy`` with other budgets or waits, or any other retry
+        policy, which then decides on the job's own errors.
     :param via: another operator, by which the driver is started instead of ``spark-submit``: its class,
         or the import path of it. A task with it has no other arguments of ``spark-submit``.
     :param via_kwargs: the arguments of that operator, with the markers of ``airflow_occ_provider.via``
@@ -84,38 +94,38 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
     operator_extra_links = (HudiTableLink(), HudiDriverLink())
     overwrite_rtif_after_execution = True
 
-    table: str
-    lock_conn_id: str
-    storage_conn_id: str | None
-    early_conflict_detection: EarlyDetection
-    conflict_resolution: Strategy | None
-    early_stop: EarlyStop = EarlyStop.OFF
-    hudi_options: Any
     scope: Any = None
     isolation: Isolation | str = Isolation.SNAPSHOT
-    learn_scope: bool = False
     service: ClassVar[Service | None] = None
-    admission: AdmissionMode
-    admission_timeout: timedelta
-    preflight_timeout: timedelta = timedelta(0)
     commits: Commits = Commits.ONE
     require_commit: bool | None = None
     start_timeout: timedelta | None = None
-    survivor_timeout: timedelta = timedelta(hours=12)
     deferrable: bool = True
     committed: Commit | None = None
 
     def __init__(
         self,
         *,
-        name: str | None,
-        retries: int | None,
-        retry_policy: RetryPolicy | None,
+        table: str,
+        lock_conn_id: str = HudiLockHook.default_conn_name,
+        storage_conn_id: str | None = None,
+        hudi_options: Mapping[str, Any] | str | None = None,
+        policy: WritePolicy | Mapping[str, Any] | None = None,
+        wait_timeout: timedelta = timedelta(hours=12),
+        name: str | None = None,
+        retries: int | None = None,
+        retry_policy: RetryPolicy | None = None,
         via: type[BaseOperator] | str | None = None,
         via_kwargs: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name or "", **self.budgeted(retries, retry_policy), **kwargs)
+        self.table = table
+        self.lock_conn_id = lock_conn_id
+        self.storage_conn_id = storage_conn_id
+        self.hudi_options: Any = hudi_options
+        self.policy = write_policy(policy)
+        self.wait_timeout = wait_timeout
         refuse_unfit({key.removeprefix("_"): value for key, value in vars(self).items()})
         self.via = None if via is None else operator_path(via)
         self.via_kwargs = via_kwargs
@@ -169,6 +179,11 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         if self._spark:
             self._spark.end()  # logs nothing: the interrupted code may hold the log's lock
 
+    @property
+    def is_queued(self) -> bool:
+        """Whether the task holds a lease while its driver runs."""
+        return self.policy.is_queued
+
     def via_place(self) -> ViaPlace:
         """Return the task's other operator as the place of its drivers, before it runs."""
         return ViaPlace(self.via or "", self.via_kwargs, self)
@@ -202,7 +217,7 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         :param options: as far as they are known.
         :raises ConfigurationError: with the wrong option, and the remedy.
         """
-        refuse_wrong_pairs(self.table, self.early_conflict_detection, self.conflict_resolution, options)
+        self.policy.refuse_contradictions(self.table, options)
 
     def spec(self, context: Context) -> WriteSpec:
         """Return what the user wrote, rendered, as one value.
@@ -216,15 +231,10 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
             self.job(context),
             partitions=named_partitions(self.scope),
             isolation=Isolation(self.isolation),
-            learns=self.learn_scope,
             service=self.service,
-            is_queued=self.admission is not AdmissionMode.OFF,
-            admission_timeout=self.admission_timeout,
-            preflight_timeout=self.preflight_timeout,
-            survivor_timeout=self.survivor_timeout,
-            early_detection=self.early_conflict_detection,
-            resolution=self.conflict_resolution,
-            early_stop=self.early_stop,
+            policy=self.policy,
+            is_queued=self.is_queued,
+            wait_timeout=self.wait_timeout,
             commits=self.commits,
             require_commit=self.require_commit,
             is_deferrable=self.deferrable,
@@ -300,5 +310,5 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
             return
         given = {str(key): str(value) for key, value in (self.hudi_options or {}).items()}
         hide(all_secrets({**given, **(self.conf or {})}))
-        ours = {**writer_options({}, {}), **strategy_option(self.conflict_resolution)}
+        ours = {**writer_options({}, {}), **strategy_option(self.policy.conflict_resolution)}
         self.hudi_defaults = redact({**ours, **given})

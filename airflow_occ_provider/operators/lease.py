@@ -41,7 +41,7 @@ class HudiLeaseOperator(BudgetedRetries, TypedArguments, BaseOperator):  # type:
     :param tables: base paths of the tables. (templated)
     :param scope: the partitions of each that are written; ``None`` for whole tables. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
-    :param admission_timeout: how long the task waits for the lease before it fails.
+    :param wait_timeout: how long the task waits for the lease before it fails.
     :param retries: of errors that are neither the lock service's nor Airflow's: these have budgets of
         their own, which come on top.
     :param retry_delay: time before a retry for which the policy sets no delay.
@@ -62,7 +62,7 @@ class HudiLeaseOperator(BudgetedRetries, TypedArguments, BaseOperator):  # type:
         tables: str | Sequence[str],
         scope: str | Sequence[str] | None = None,
         lock_conn_id: str = HudiLockHook.default_conn_name,
-        admission_timeout: timedelta = timedelta(hours=12),
+        wait_timeout: timedelta = timedelta(hours=12),
         retries: int | None = None,
         retry_delay: timedelta = RETRY_DELAY,
         retry_policy: RetryPolicy | None = None,
@@ -72,7 +72,7 @@ class HudiLeaseOperator(BudgetedRetries, TypedArguments, BaseOperator):  # type:
         self.tables = tables
         self.scope = scope
         self.lock_conn_id = lock_conn_id
-        self.admission_timeout: Any = admission_timeout
+        self.wait_timeout: Any = wait_timeout
         self.take_arguments()
 
     @classmethod
@@ -144,7 +144,7 @@ class HudiLeaseOperator(BudgetedRetries, TypedArguments, BaseOperator):  # type:
                 service,
                 run_owner(context),
                 terms=lock.terms(),
-                timeout=self.admission_timeout,
+                timeout=self.wait_timeout,
                 log=self.log,
             )
             ticket, status = admission.ask(self._scopes)

@@ -184,7 +184,7 @@ class _Spent:
 def _is_queued(exception: BaseException, context: Context | None) -> bool:
     """Whether the next try is queued, so that no random delay is needed."""
     task = cast("Any", context or {}).get("task")
-    return isinstance(exception, WriteConflictError) and getattr(task, "admission", "off") != "off"
+    return isinstance(exception, WriteConflictError) and getattr(task, "is_queued", False)
 
 
 def _explained(exception: BaseException, context: Context | None) -> BaseException:

@@ -54,9 +54,7 @@ TYPES: Mapping[str, Callable[[str, Any], Any]] = {
     "require_commit": _switch_or_none,
     "start_timeout": _duration_or_none,
     "signed": _labels,
-    **dict.fromkeys(("learn_scope", "deferrable"), switch),
-    **dict.fromkeys(("wait", "start_from_trigger"), switch),
-    **dict.fromkeys(("admission_timeout", "preflight_timeout", "survivor_timeout"), duration),
+    **dict.fromkeys(("deferrable", "wait", "start_from_trigger"), switch),
     **dict.fromkeys(("wait_timeout", "plan_timeout"), duration),
 }
 """The type of each argument that is neither text nor a choice, the same for all classes."""
@@ -90,6 +88,8 @@ class TypedArguments:
         """Return the arguments that classes of this provider declare."""
         ours = [one for one in type(self).__mro__ if one.__module__.partition(".")[0] == _PACKAGE]
         constructors = [vars(one)["__init__"] for one in ours if "__init__" in vars(one)]
+        # Airflow gives each class a constructor, of which some are only those of its own classes.
+        constructors = [init for init in constructors if init.__module__.partition(".")[0] == _PACKAGE]
         declared = [name for init in constructors for name in inspect.signature(init).parameters]
         return [name for name in dict.fromkeys(declared) if name in vars(self)]
 

@@ -1,19 +1,21 @@
-"""The id of this Airflow deployment, and the owners of its leases."""
+"""The id and policy of this Airflow deployment, and the owners of its leases."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import conf
 
+from airflow_occ_provider.attempts.write_policy import WritePolicy, site_fields
 from airflow_occ_provider.leases.rules import Owner
 from airflow_occ_provider.spelling import spell_owner
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-SECTION, SITE_OPTION = "hudi_occ", "site_id"
+SECTION, SITE_OPTION, POLICY_OPTION = "hudi_occ", "site_id", "write_policy"
 # What all processes of one deployment have; a worker has neither the metadata database nor its address.
 _ADDRESSES = (("api", "base_url"), ("core", "execution_api_server_url"))
 
@@ -28,6 +30,14 @@ def site() -> str:
         return given
     address = next(filter(None, (_configured(*option) for option in _ADDRESSES)), "")
     return hashlib.sha256(address.rstrip("/").encode()).hexdigest()[:12]
+
+
+def write_policy(value: WritePolicy | Mapping[str, Any] | None) -> WritePolicy:
+    """Return the policy of an operator's argument, over that of the deployment.
+
+    :raises ConfigurationError: for a field that is unknown or wrong.
+    """
+    return WritePolicy.of(value, site_fields(_configured(SECTION, POLICY_OPTION)))
 
 
 def _configured(section: str, option: str) -> str:

@@ -84,7 +84,7 @@ def main(folder, name, number):
         application_args=[table, name, os.environ.get("RIG_SECONDS", "5")],
         table=table,
         lock_conn_id="lock",
-        admission="off" if is_stand_in else "queue",
+        policy={"admission": "off" if is_stand_in else "queue"},
         deferrable=True,
         hudi_options=HEARTBEAT,
     )

@@ -38,6 +38,7 @@ from airflow_occ_provider.submitters.processes import LONGEST_END_S
 from airflow_occ_provider.task import deployment
 from airflow_occ_provider.task.run import open_journal
 from tests.memory_store import MemoryStore
+from tests.policies import with_policy
 from tests.unit.test_record import Instance, Store
 
 SCOPE = Scope.of("s3://lake/trips", ["dt=1"])
@@ -250,7 +251,7 @@ def test_what_a_lost_try_was_about_to_write_outlives_it(store):
 
 
 def task(**arguments):
-    given = {"task_id": "t", "application": "job.py", "table": "/t", **arguments}
+    given = {"task_id": "t", "application": "job.py", "table": "/t", **with_policy(arguments)}
     return HudiWriteOperator(**given)
 
 

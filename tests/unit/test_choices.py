@@ -8,10 +8,13 @@ from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from tests.policies import with_policy
 
 
 def task(**given):
-    return HudiWriteOperator(**{"task_id": "t", "application": "a.py", "table": "/t", **given})
+    return HudiWriteOperator(
+        **{"task_id": "t", "application": "a.py", "table": "/t", **with_policy(given)}
+    )
 
 
 @pytest.mark.parametrize(
@@ -25,12 +28,12 @@ def task(**given):
     ],
 )
 def test_early_detection_is_off_on_or_one_of_hudis_strategies(given, meant):
-    assert task(early_conflict_detection=given).early_conflict_detection is meant
+    assert task(early_conflict_detection=given).policy.early_conflict_detection is meant
 
 
 def test_conflict_resolution_is_left_to_hudi_or_one_of_its_strategies():
-    assert task().conflict_resolution is None
-    assert task(conflict_resolution="prefer_writer").conflict_resolution is Strategy.PREFER_WRITER
+    assert task().policy.conflict_resolution is None
+    assert task(conflict_resolution="prefer_writer").policy.conflict_resolution is Strategy.PREFER_WRITER
     assert Strategy.SIMPLE.class_name.endswith("SimpleConcurrentFileWritesConflictResolutionStrategy")
 
 

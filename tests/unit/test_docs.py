@@ -136,7 +136,7 @@ def test_the_defaults_of_the_forms_are_those_of_the_table():
 def test_the_table_of_arguments_names_real_ones():
     section = page("reference/operators.md").split("| argument |")[1].split("\n\n")[0]
     task = HudiWriteOperator(task_id="t", application="a", table="/t")
-    assert len(first_cells(section)) == 25
+    assert len(first_cells(section)) == 17
     kept = {name.removeprefix("_") for name in vars(task)}
     assert set(first_cells(section)) <= kept
 

@@ -13,7 +13,6 @@ import pendulum
 import pytest
 from airflow.sdk import DAG
 
-from airflow_occ_provider.attempts.choices import AdmissionMode
 from airflow_occ_provider.attempts.jobs import (
     Function,
     MainClass,
@@ -30,8 +29,10 @@ from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.options import CATALOG, SERIALIZER, SPARK_SETTINGS
 from airflow_occ_provider.in_driver import run_function, run_main, run_sql
 from airflow_occ_provider.in_driver.run_main import STREAMER
+from airflow_occ_provider.operators.hudi_sql import HudiSqlOperator
 from airflow_occ_provider.operators.hudi_streamer import HudiStreamerOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from tests.policies import with_policy
 
 TABLE = "/lake/trips"
 UPDATE = "UPDATE trips SET v = 1"
@@ -53,7 +54,8 @@ def claim_of(task):
 
 
 def write(**given):
-    return HudiWriteOperator(**{"task_id": "t", "table": TABLE, **given})
+    kind = HudiSqlOperator if "sql" in given else HudiWriteOperator
+    return kind(**{"task_id": "t", "table": TABLE, **with_policy(given)})
 
 
 def test_a_pyspark_file_runs_itself():
@@ -133,7 +135,6 @@ def test_an_implied_read_needs_the_queue():
     with pytest.raises(ConfigurationError, match=r"^admission: off, and isolation='serializable'"):
         claim_of(task)
     free = write(sql="INSERT INTO trips SELECT 1", admission="off")
-    assert free.admission is AdmissionMode.OFF
     assert not claim_of(free).is_serializable
 
 
@@ -155,7 +156,7 @@ def test_a_task_has_one_job(given, field):
 def test_a_job_may_come_from_the_default_arguments():
     with DAG("d", schedule=None, default_args={"application": "job.py"}):
         assert job_of(write()) == PythonFile("job.py")
-        assert job_of(write(sql=UPDATE, application="", task_id="u")) == Sql(UPDATE, TABLE)
+        assert job_of(write(sql=UPDATE, task_id="u")) == Sql(UPDATE, TABLE)
 
 
 def test_a_sql_file_is_read_and_other_arguments_that_end_alike_are_not(tmp_path):

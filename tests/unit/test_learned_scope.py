@@ -24,6 +24,7 @@ from airflow_occ_provider.attempts.record_parts import LearnedScope
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.attempts.write_attempt import WriteAttempt
+from airflow_occ_provider.attempts.write_policy import WritePolicy
 from airflow_occ_provider.attempts.write_spec import WriteSpec
 from airflow_occ_provider.errors import TableUnreadableError, WriteConflictError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
@@ -31,6 +32,7 @@ from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope, digest
 from airflow_occ_provider.storage.instant_reader import InstantReader
+from tests.policies import with_policy
 from tests.unit.test_claim import IN_PROCESS
 from tests.unit.test_lease_audit import commit as outcome
 from tests.unit.test_metadata import avro
@@ -93,9 +95,9 @@ def start(folder, queue, store):
     """Makes one process of the task's run: the operator, and its protected run."""
 
     def start(number=1, max_tries=14, table=str(folder.parent), **given):
-        arguments = {"task_id": "t", "application": "job.py", "table": table, "learn_scope": True}
+        arguments = {"task_id": "t", "application": "job.py", "table": table}
         context = {"ti": Task(number, max_tries), "task_state_store": store}
-        task = Write(**{**arguments, **given})
+        task = Write(**arguments, **with_policy({"learn_scope": True, **given}))
         return task, context, task._protected_run(context)
 
     return start
@@ -356,7 +358,8 @@ def test_a_writer_that_is_not_queued_learns_nothing(commits, start, store):
 
 def test_a_job_whose_commits_are_not_signed_learns_nothing():
     def learns(job, *, asked=True):
-        return WriteSpec("/t", job, learns=asked).claim(None, logging.getLogger("test")).learns
+        policy = WritePolicy(learn_scope=asked)
+        return WriteSpec("/t", job, policy=policy).claim(None, logging.getLogger("test")).learns
 
     assert learns(PythonFile("job.py"))
     assert not learns(PythonFile("job.py"), asked=False)

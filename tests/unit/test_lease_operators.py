@@ -23,7 +23,7 @@ from tests.memory_store import MemoryStore
 def test_what_only_the_queue_keeps_apart_cannot_leave_it():
     given = {"task_id": "t", "application": "a.py", "table": "/t", "isolation": "serializable"}
     with pytest.raises(ConfigurationError, match="admission: off, and isolation='serializable'"):
-        HudiWriteOperator(**given, admission="off")
+        HudiWriteOperator(**given, policy={"admission": "off"})
     assert HudiWriteOperator(**given).isolation is Isolation.SERIALIZABLE
 
 

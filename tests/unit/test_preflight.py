@@ -29,6 +29,7 @@ from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger
 from tests.golden.table_archive import unpack
+from tests.policies import with_policy
 from tests.unit.test_record import Store, Task
 from tests.unit.test_residue import beat
 from tests.unit.test_table import SIGNATURE, T0, T1, T2, C, add
@@ -83,7 +84,7 @@ def start(folder, queue, store):
     def start(number=1, **given):
         given = {"task_id": "t", "application": "job.py", "table": str(folder.parent), **given}
         context = {"ti": Task(number, 14), "task_state_store": store}
-        return Write(**{"scope": SCOPE, **given}), context
+        return Write(**{"scope": SCOPE, **with_policy(given)}), context
 
     return start
 

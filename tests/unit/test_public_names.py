@@ -7,9 +7,12 @@ import inspect
 
 import pytest
 
+import airflow_occ_provider
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
+from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
+from airflow_occ_provider.operators.hudi_sql import HudiSqlOperator
 from airflow_occ_provider.operators.hudi_streamer import HudiStreamerOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 
@@ -75,7 +78,9 @@ PUBLIC = {
     "operators.hudi_clustering": {"HudiClusteringOperator"},
     "operators.hudi_compaction": {"HudiCompactionOperator"},
     "operators.hudi_incremental_read": {"HudiIncrementalReadOperator"},
+    "operators.hudi_sql": {"HudiSqlOperator"},
     "operators.hudi_streamer": {"HudiStreamerOperator"},
+    "attempts.write_policy": {"WritePolicy", "site_fields"},
     "operators.hudi_trigger_dag_run": {"HudiTriggerDagRunOperator"},
     "operators.hudi_write": {"HudiWriteOperator"},
     "operators.keep_lease": {"HudiKeepLeaseOperator"},
@@ -154,29 +159,30 @@ def own_parameters(operator):
 
 
 def test_the_operators_own_arguments():
-    protection = (
-        *("storage_conn_id", "early_conflict_detection", "conflict_resolution", "hudi_options"),
-    )
-    assert own_parameters(HudiWriteOperator) == [
-        *("table", "lock_conn_id", "sql", "table_name", "scope", "learn_scope", "isolation"),
-        *("admission", "admission_timeout", "preflight_timeout", *protection[:-1]),
-        *("early_stop", protection[-1]),
-        *("commits", "require_commit", "start_timeout", "survivor_timeout", "deferrable", "name"),
-        *("retries", "retry_policy"),
+    of_airflow = ["name", "retries", "retry_policy"]
+    shared = own_parameters(HudiSparkOperator)
+    assert shared == [
+        *("table", "lock_conn_id", "storage_conn_id", "hudi_options", "policy", "wait_timeout"),
+        *(*of_airflow, "via", "via_kwargs"),
     ]
     write = own_parameters(HudiWriteOperator)
-    streamer = own_parameters(HudiStreamerOperator)
-    assert streamer[:8] == [
-        *("table", "target_table", "application", "source_class", "source_ordering_field"),
+    assert write == [
+        *("scope", "isolation", "commits", "require_commit", "start_timeout", "deferrable"),
+    ]
+    assert len({*shared, *write}.difference(of_airflow)) <= 14
+    assert own_parameters(HudiSqlOperator) == ["sql", "table_name"]
+    assert own_parameters(HudiStreamerOperator) == [
+        *("target_table", "application", "source_class", "source_ordering_field"),
         *("table_type", "op", "streamer_args"),
     ]
-    of_jobs = ("table", "sql", "table_name", "learn_scope")
-    assert streamer[8:] == [one for one in write if one not in of_jobs]
-    assert own_parameters(HudiCleanOperator) == [
-        *("table", "lock_conn_id", "admission_timeout", *protection),
-        *("instants", "wait", "wait_timeout", "dry_run", "name", "retries", "retry_policy"),
-    ]
-    service = ["op", "instants", "dead_plan", "plan_timeout", "admission", "admission_timeout"]
-    last = [*service, *protection, "name", "retries", "retry_policy"]
-    assert own_parameters(HudiCompactionOperator) == ["table", "lock_conn_id", *last]
-    assert own_parameters(HudiClusteringOperator) == ["table", "lock_conn_id", "scope", *last]
+    assert own_parameters(HudiCleanOperator) == ["instants", "wait", "wait_timeout", "dry_run"]
+    service = ["op", "instants", "dead_plan", "plan_timeout"]
+    assert own_parameters(HudiCompactionOperator) == service
+    assert own_parameters(HudiClusteringOperator) == ["scope", *service]
+
+
+def test_what_a_dag_needs_can_be_imported_from_the_package():
+    for name in airflow_occ_provider.__all__:
+        assert getattr(airflow_occ_provider, name)
+    with pytest.raises(AttributeError, match="has no attribute 'HudiReadOperator'"):
+        _ = airflow_occ_provider.HudiReadOperator

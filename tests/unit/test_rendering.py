@@ -102,7 +102,7 @@ def of_another_task():
 def test_options_that_are_only_known_at_run_time_do_not_break_the_dag(dag, kind, options):
     given = WRITE if kind is HudiWriteOperator else NO_JOB
     options = options() if callable(options) else options
-    assert kind(**given, conflict_resolution="bucket_index", hudi_options=options)
+    assert kind(**given, policy={"conflict_resolution": "bucket_index"}, hudi_options=options)
 
 
 @pytest.mark.parametrize("text", ['{"hoodie.index.type": "SIMPLE"}', "{'hoodie.index.type': 'SIMPLE'}"])
@@ -177,7 +177,9 @@ def test_rendering_makes_no_connection(dag, monkeypatch):
     """As ``airflow tasks render`` does, where neither Spark, the lock nor the table is within reach."""
     monkeypatch.setattr(BaseHook, "get_connection", lambda *_: pytest.fail("asked for a connection"))
     monkeypatch.setattr(airflow_task_run, "open_table", lambda *_: pytest.fail("opened the table"))
-    task = HudiWriteOperator(**WRITE, conflict_resolution="simple", hudi_options={"a": "{{ x }}"})
+    task = HudiWriteOperator(
+        **WRITE, policy={"conflict_resolution": "simple"}, hudi_options={"a": "{{ x }}"}
+    )
     task.render_template_fields({"x": "b"})
     assert task.hudi_defaults["hoodie.write.concurrency.mode"] == "OPTIMISTIC_CONCURRENCY_CONTROL"
     assert task.hudi_defaults["a"] == "b"

@@ -21,6 +21,7 @@ from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from tests.contract.in_memory_submitter import failing
+from tests.policies import with_policy
 from tests.unit.reports import reported
 from tests.unit.test_metadata import RECORD, avro
 from tests.unit.test_metrics import Store, context
@@ -82,7 +83,7 @@ def lose(folder, table, caplog, queue):
             (folder / ".heartbeat" / RIVAL).touch()
         with DAG("d", schedule=None):
             task = HudiWriteOperator(
-                task_id="t", application="a.py", table=table.path, scope=scope, **given
+                task_id="t", application="a.py", table=table.path, scope=scope, **with_policy(given)
             )
         store = Store()
         mine = {**context("t", store), "task": task}

@@ -48,6 +48,7 @@ from airflow_occ_provider.storage.table import HudiTable
 from tests.contract.test_submitters import Store
 from tests.golden.table_archive import unpack
 from tests.memory_store import MemoryStore
+from tests.policies import with_policy
 from tests.unit.test_record import Instance
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables"
@@ -292,7 +293,7 @@ def test_a_scope_as_a_pattern(paths, inside, outside):
 
 
 def clustering(**given):
-    return HudiClusteringOperator(task_id="t", table=TABLE, **given)
+    return HudiClusteringOperator(task_id="t", table=TABLE, **with_policy(given))
 
 
 def limits(**given):
@@ -442,7 +443,7 @@ def test_an_own_plan_of_a_lost_worker_is_waited_for_until_it_counts_as_dead(serv
     since = run.journal.record.waiting
     assert deferred(operator, run, snapshot, own).instants == [pending.time]
     assert run.journal.record.waiting == replace(run.journal.record.waiting, since_ms=since.since_ms)
-    run.spec = replace(run.spec, admission_timeout=timedelta(0))
+    run.spec = replace(run.spec, wait_timeout=timedelta(0))
     with pytest.raises(AdmissionTimeoutError, match="another driver may be running"):
         chosen(operator, run, snapshot, own)
     operator.plan_timeout = timedelta(0)

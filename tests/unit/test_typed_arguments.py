@@ -10,11 +10,13 @@ from airflow.sdk import DAG
 
 from airflow_occ_provider.attempts.claim import Isolation
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
+from airflow_occ_provider.attempts.write_policy import WritePolicy
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
 from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
 from airflow_occ_provider.operators.hudi_incremental_read import HudiIncrementalReadOperator
+from airflow_occ_provider.operators.hudi_sql import HudiSqlOperator
 from airflow_occ_provider.operators.hudi_streamer import HudiStreamerOperator
 from airflow_occ_provider.operators.hudi_trigger_dag_run import HudiTriggerDagRunOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
@@ -25,9 +27,11 @@ from airflow_occ_provider.sensors.idle import HudiTableIdleSensor
 from airflow_occ_provider.sensors.incremental_window import HudiIncrementalWindowSensor
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 from airflow_occ_provider.task.arguments import TYPES, TypedArguments
+from tests.policies import with_policy
 
 MADE = {
     HudiWriteOperator: {"table": "/t", "application": "a.py"},
+    HudiSqlOperator: {"table": "/t", "sql": "DELETE FROM t"},
     HudiStreamerOperator: {"table": "/t"},
     HudiCleanOperator: {"table": "/t"},
     HudiClusteringOperator: {"table": "/t", "op": "run"},
@@ -47,7 +51,7 @@ NAMES = ["/a=1", "/b=2"]
 
 def make(kind, **given):
     with DAG("d", schedule=None):
-        return kind(**{"task_id": "t", **MADE[kind], **given})
+        return kind(**{"task_id": "t", **MADE[kind], **with_policy(given)})
 
 
 def arguments(*, templated, types):
@@ -62,9 +66,9 @@ def of(name):
     return TYPES[name]
 
 
-LIST_TYPES, SWITCH = {of("scope"), of("streamer_args")}, {of("learn_scope")}
+LIST_TYPES, SWITCH = {of("scope"), of("streamer_args")}, {of("deferrable")}
 MAPPING = {of("signed"), of("hudi_options")}
-DURATION = {of("admission_timeout")}
+DURATION = {of("wait_timeout")}
 
 
 def rendered(kind, name, value, context=None):
@@ -148,9 +152,9 @@ def test_no_argument_that_is_not_rendered_takes_a_template(kind):
 
 
 def test_switches_agree_on_true_and_false():
-    off = make(HudiWriteOperator, early_stop=False, admission="False", early_conflict_detection=False)
+    off = WritePolicy(early_stop=False, admission="False", early_conflict_detection=False)
     assert (off.early_stop, off.admission, off.early_conflict_detection) == ("off", "off", "off")
-    on = make(HudiWriteOperator, early_stop=True, admission=True, early_conflict_detection="true")
+    on = WritePolicy(early_stop=True, admission=True, early_conflict_detection="true")
     assert (on.early_stop, on.admission, on.early_conflict_detection) == (EarlyStop.ACT, "queue", "on")
 
 
@@ -173,18 +177,18 @@ WRONG = [
     ({"admission": "off", "isolation": "serializable"}, "admission"),
     ({"isolation": "read_committed"}, "isolation"),
     ({"isolation": True}, "isolation"),
-    ({"application": "", "sql": "DELETE FROM t; INSERT INTO t SELECT 1"}, "sql"),
-    ({"application": "", "sql": "DROP TABLE t"}, "sql"),
-    ({"application": "", "sql": "SELECT 1"}, "sql"),
-    ({"application": "", "sql": "INSERT INTO t SELECT 'open"}, "sql"),
-    ({"application": "", "sql": "INSERT INTO t SELECT 1; DELETE FROM other"}, "sql"),
+    ({"sql": "DELETE FROM t; INSERT INTO t SELECT 1"}, "sql"),
+    ({"sql": "DROP TABLE t"}, "sql"),
+    ({"sql": "SELECT 1"}, "sql"),
+    ({"sql": "INSERT INTO t SELECT 'open"}, "sql"),
+    ({"sql": "INSERT INTO t SELECT 1; DELETE FROM other"}, "sql"),
 ]
 
 
 @pytest.mark.parametrize(("given", "field"), WRONG)
 def test_a_value_that_can_never_work_is_refused_when_the_dag_is_parsed(given, field):
     with pytest.raises(ConfigurationError, match=f"^{field}: "):
-        make(HudiWriteOperator, **given)
+        make(HudiSqlOperator if "sql" in given else HudiWriteOperator, **given)
 
 
 @pytest.mark.parametrize(
@@ -193,10 +197,10 @@ def test_a_value_that_can_never_work_is_refused_when_the_dag_is_parsed(given, fi
         {"table": "{{ params.table }}"},
         {"scope": "{{ params.scope }}"},
         {"hudi_options": "{{ params.options }}"},
-        {"application": "", "sql": "DELETE FROM {{ params.name }}; DELETE FROM x"},
-        {"application": "", "sql": "jobs/two.sql"},
-        {"application": "", "sql": "CREATE TEMPORARY VIEW v AS SELECT 1; DELETE FROM t WHERE a = 1"},
+        {"sql": "DELETE FROM {{ params.name }}; DELETE FROM x"},
+        {"sql": "jobs/two.sql"},
+        {"sql": "CREATE TEMPORARY VIEW v AS SELECT 1; DELETE FROM t WHERE a = 1"},
     ],
 )
 def test_what_only_rendering_can_tell_is_not_judged_before(given):
-    make(HudiWriteOperator, **given)
+    make(HudiSqlOperator if "sql" in given else HudiWriteOperator, **given)

@@ -46,6 +46,7 @@ from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.fixed_options import fix_options
+from tests.policies import with_policy
 from tests.unit.folder_drivers import FolderDriverOfTest
 from tests.unit.test_record import Store, Task
 from tests.unit.test_table import T1, C, add
@@ -122,7 +123,11 @@ def starter(folder, store, tmp_path):
     job.write_text("print('mine')")
 
     def start(number=1, **more):
-        arguments = {"application": str(job), "table": str(folder.parent), "admission": "off", **more}
+        arguments = {
+            "application": str(job),
+            "table": str(folder.parent),
+            **with_policy({"admission": "off", **more}),
+        }
         context = {"ti": Instance(number, 14), "task_state_store": store}
         kwargs = {"file": RUNNER, "args": [ARGUMENTS]}
         context["task"] = Write(task_id="t", via=LivyOperator, via_kwargs=kwargs, **arguments)

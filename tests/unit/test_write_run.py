@@ -32,6 +32,7 @@ from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
 from airflow_occ_provider.task.run import open_journal
 from tests.local_drivers import handle_of
+from tests.policies import with_policy
 from tests.unit.test_claim import IN_PROCESS
 from tests.unit.test_fence import LATE, ROLLBACK, roll_back
 from tests.unit.test_record import Store, Task
@@ -101,7 +102,12 @@ def start(folder, queue, store):
     """Makes one try: the operator and its context."""
 
     def start(number=1, kind=Write, **given):
-        given = {"task_id": "t", "application": "job.py", "table": str(folder.parent), **given}
+        given = {
+            "task_id": "t",
+            "application": "job.py",
+            "table": str(folder.parent),
+            **with_policy(given),
+        }
         context = {"ti": Task(number, 14), "task_state_store": store}
         return kind(**given), context
 
@@ -196,7 +202,7 @@ def test_a_table_that_the_triggerer_could_not_watch_is_tried_again(start):
 def test_the_wait_for_a_rival_has_an_end(start, folder):
     begin(folder, T2)
     open_journal(start()[1]).escalate((), (T2,))
-    write, context = start(2, admission_timeout=timedelta(0))
+    write, context = start(2, wait_timeout=timedelta(0))
     with pytest.raises(AdmissionTimeoutError, match=rf"still waiting for {T2}.*Remedy: look with"):
         write.execute(context)
     assert write.ran == 0

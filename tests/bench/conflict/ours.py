@@ -76,7 +76,7 @@ def operator_of(
     :param scopes: as in ``Arm.ours``.
     :param more: further arguments of the operator.
     """
-    options = {"scopes": {"scope": list(job.partitions)}, "learned": {"learn_scope": True}}
+    options = {"scopes": {"scope": list(job.partitions)}, "learned": {"policy": {"learn_scope": True}}}
     return HudiWriteOperator(
         task_id=job.writer,
         application=str(JOB),

@@ -18,8 +18,7 @@ COMMON: dict[str, Any] = {
     "driver_memory": "1g",
     "env_vars": {"WRITES": "{{ params.table }}"},
     # A conflict stays to be seen until Hudi's check at the commit.
-    "early_conflict_detection": False,
-    "early_stop": "observe",
+    "policy": {"early_conflict_detection": False, "early_stop": "observe"},
     "retry_policy": HudiConflictRetryPolicy(base_delay=timedelta(minutes=2)),
     "hudi_options": {
         "hoodie.metadata.enable": "false",

@@ -67,7 +67,7 @@ with DAG("queued", schedule=None, params=PARAMS):
         task_id="write",
         application_args=ARGUMENTS,
         scope=["{{ params.scope }}"],
-        admission_timeout=timedelta(minutes=5),
+        wait_timeout=timedelta(minutes=5),
         **COMMON,
     )
 
@@ -76,14 +76,15 @@ with DAG("elsewhere", schedule=None, params=PARAMS):
         task_id="write", application_args=ARGUMENTS, **{**COMMON, "lock_conn_id": "hudi_lock_files"}
     )
 
+LEARNS = {"learn_scope": True}
 with DAG("learning", schedule=None, params=PARAMS):
-    HudiWriteOperator(task_id="write", application_args=ARGUMENTS, learn_scope=True, **COMMON)
+    HudiWriteOperator(task_id="write", application_args=ARGUMENTS, policy=LEARNS, **COMMON)
 
 with DAG("impatient", schedule=None, params=PARAMS):
     HudiWriteOperator(
         task_id="write",
         application_args=ARGUMENTS,
-        admission_timeout=timedelta(seconds=8),
+        wait_timeout=timedelta(seconds=8),
         **COMMON,
     )
 

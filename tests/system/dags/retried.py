@@ -6,6 +6,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, task
 
+from airflow_occ_provider import WritePolicy
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 
 PARAMS = {name: Param("", type="string") for name in ("job", "table", "gate")}
@@ -15,9 +16,8 @@ COMMON: dict[str, Any] = {
     "table": "{{ params.table }}",
     "driver_memory": "1g",
     "hudi_options": {"hoodie.metadata.enable": "false"},
-    "early_conflict_detection": False,  # Hudi refuses the commit itself
-    "early_stop": False,
-    "preflight_timeout": 0,
+    # Hudi refuses the commit itself.
+    "policy": WritePolicy(early_conflict_detection=False, early_stop=False, preflight_timeout=0),
 }
 
 

@@ -38,5 +38,5 @@ with DAG(
         application_args=["{{ params.folder }}/single", "--jvm-option", f"{MODE}=single_writer"],
         table="{{ params.folder }}/single",
         driver_memory="1g",
-        early_conflict_detection=False,
+        policy={"early_conflict_detection": False},
     )

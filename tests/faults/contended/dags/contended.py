@@ -19,8 +19,7 @@ with DAG("contended", schedule=None, params=PARAMS, max_active_runs=8) as dag:
             application="{{ params.job }}",
             application_args=["{{ params.table }}", name, "{{ params.seconds }}"],
             table="{{ params.table }}",
-            early_stop="act",
-            early_conflict_detection=False,
+            policy={"early_conflict_detection": False},
             driver_memory="1g",
             env_vars={"WRITES": "{{ params.table }}"},
             hudi_options={
