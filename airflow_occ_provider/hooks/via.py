@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import contextvars
 import importlib
@@ -11,7 +10,6 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -26,15 +24,13 @@ from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachable
 from airflow_occ_provider.hooks.launch import Launch
 from airflow_occ_provider.hooks.places import PlacedTask
 from airflow_occ_provider.submitters.place import Place
-from airflow_occ_provider.submitters.signal_call import call_apart
 from airflow_occ_provider.via import ARGUMENTS, ATTEMPT, FOLDER, RUNNER, markers_in, with_driver
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 _PACKAGE = __name__.partition(".")[0]
-_LONGEST_KILL_S = 3.0  # of the five seconds between Airflow's SIGTERM and its SIGKILL
-_KILL_AGAIN_S = (0.5, 1.0, 2.0)
+_KILL_AFTER_S = (0.0, 0.5, 1.0, 2.0)
 _FOR_ALL_OPERATORS = ("default_args", "do_xcom_push")
 _OF_JOBS = ("application", "application_args", "java_class")
 _OF_SPARK_SUBMIT = set(inspect.signature(SparkSubmitOperator.__init__).parameters).difference(_OF_JOBS)
@@ -242,18 +238,16 @@ class ViaPlace(Place):
             self._executes = False
 
     def kill(self, handle: Handle | None) -> None:  # noqa: ARG002
-        """Have the operator end what it has started, within Airflow's time for that."""
-        if self._operator is not None:
-            call_apart(partial(_kill, self._operator), _LONGEST_KILL_S)
-            _thread.start_new_thread(self._kill_again, (self._operator,))
+        """Have the operator end what it has started.
 
-    def _kill_again(self, operator: BaseOperator) -> None:
-        """Repeat it: ``execute`` may have been about to start what it ends."""
-        for delay_s in _KILL_AGAIN_S:
+        It is asked again: ``execute`` may have been about to start that.
+        """
+        for delay_s in _KILL_AFTER_S:
             time.sleep(delay_s)
-            if not self._executes:
+            if self._operator is None or (delay_s and not self._executes):
                 return
-            _kill(operator)
+            with contextlib.suppress(Exception):  # the folder ends the driver in any case
+                self._operator.on_kill()
 
     def _made(self, runner: str, arguments: Sequence[str]) -> BaseOperator:
         """Return the operator, with the task's name and DAG, but not as a task of the DAG."""
@@ -392,11 +386,6 @@ def place_of_task(task: PlacedTask, launch: Launch | None) -> ViaPlace:  # noqa:
 def place_of_handle(handle: Handle) -> StartedPlace:  # noqa: ARG001
     """Return where a driver of another process runs."""
     return StartedPlace()
-
-
-def _kill(operator: BaseOperator) -> None:
-    with contextlib.suppress(Exception):  # the folder ends the driver in any case
-        operator.on_kill()
 
 
 def _path_of(via: object) -> str:

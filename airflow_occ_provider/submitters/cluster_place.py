@@ -16,12 +16,10 @@ from airflow_occ_provider.errors import NotSubmittedError, SubmitterUnreachableE
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launcher
 from airflow_occ_provider.submitters.place import Place
-from airflow_occ_provider.submitters.signal_call import call_apart
 
 _LOOK_S = 0.2
 _PERIODS_S = (3.0, 15.0)
 _SOON_S = 60.0
-_LONGEST_KILL_S = 3.0  # of the five seconds between Airflow's SIGTERM and its SIGKILL
 
 
 class ClusterLaunch(Protocol):
@@ -107,15 +105,12 @@ class ClusterPlace(Place):
         """End ``spark-submit``, and the driver or what was submitted."""
         self._is_ended.set()
         if handle or self._folder:
-            call_apart(lambda: self._end(handle), _LONGEST_KILL_S)
+            with suppress(SubmitterUnreachableError):  # the folder ends the driver in any case
+                self.end(handle, self._folder)
 
     def output(self, wait_s: float) -> list[str]:
         """Return the lines of ``spark-submit``; the cluster has those of the driver."""
         return self._launcher.output(wait_s)
-
-    def _end(self, handle: Handle | None) -> None:
-        with suppress(SubmitterUnreachableError):  # the folder ends the driver in any case
-            self.end(handle, self._folder)
 
     def _wait_for_driver(self, folder: str) -> None:
         """Wait until a driver is there.

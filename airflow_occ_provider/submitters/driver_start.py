@@ -30,7 +30,7 @@ from airflow_occ_provider.driver.contract import (
     Hello,
     digest,
 )
-from airflow_occ_provider.errors import NotSubmittedError, TableUnreadableError
+from airflow_occ_provider.errors import NotSubmittedError
 from airflow_occ_provider.submitters.attempt_files import Folder
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.followed_driver import grant_of
@@ -97,8 +97,10 @@ class DriverStart:
         self._begin()
         handle, payload = None, digest(offer.payload)
         while True:
-            try:
+            step: object = LookLater("the storage is away")
+            with self.patience.waiting(f"a driver in {offer.folder.url}"):
                 view = _view(offer.folder, handle)
+                self.patience.end(offer.folder.url)
                 if view.is_granted and not handle:
                     raise NotSubmittedError(
                         f"a driver in {offer.folder.url} of this task run is alive, so no other was "
@@ -110,9 +112,6 @@ class DriverStart:
                 if isinstance(step, MayRun) and handle:
                     return handle
                 handle = self._go_on(view, step, started) or handle
-            except TableUnreadableError as error:
-                self.patience.count_storage(offer.folder.url, error)
-                step = LookLater("the storage is away")
             if isinstance(step, LookLater):
                 self._wait_for_driver()
 
@@ -143,8 +142,8 @@ class DriverStart:
 
         :raises NotSubmittedError: if nothing will start a driver.
         """
-        waited_s = 0.0 if self.place.is_local else time.monotonic() - self._begun_s
-        until_s = time.monotonic() + _gate_period_s(waited_s)
+        now_s = time.monotonic()
+        until_s = now_s + _gate_period_s(now_s - self._begun_s)
         while True:
             has_printed = self._hand_on()
             self._refuse_failed()

@@ -20,23 +20,19 @@ from airflow_occ_provider.attempts.submitter import (
 )
 from airflow_occ_provider.driver.attempt import LIFE_S, REQUEST_S, silence_s
 from airflow_occ_provider.driver.contract import GRANT, REVOKED, Grant, Hello
-from airflow_occ_provider.errors import (
-    FenceError,
-    OccError,
-    SubmitterUnreachableError,
-    TableUnreadableError,
-)
+from airflow_occ_provider.errors import FenceError, OccError, SubmitterUnreachableError
 from airflow_occ_provider.submitters.attempt_files import Folder
 from airflow_occ_provider.submitters.driver_start import DriverStart, Offer
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.followed_driver import FollowedDriver
 from airflow_occ_provider.submitters.patience import Patience
 from airflow_occ_provider.submitters.place import Place
+from airflow_occ_provider.submitters.signal_call import call_apart
 
 _LOOK_S = 0.3
 _QUIET_S = 60.0  # a driver that was revoked drains its commit and reports in less
 _RETURN_S = 15.0  # what has started a driver logs the rest of its output, and returns
-_END_S, _KILL_S = 30.0, 2.5  # Airflow ends a task five seconds after its request to stop
+_END_S, _KILL_S = 30.0, 3.5  # Airflow ends a task five seconds after its request to stop
 
 
 @dataclass
@@ -60,7 +56,7 @@ class FolderDriver:
     offer: Offer | None = None
     origin: Mapping[str, Any] = field(default_factory=dict)
     killed: Flag = field(default_factory=Flag)
-    patience: Patience = field(default_factory=partial(Patience, 600, "the storage"))
+    patience: Patience = field(default_factory=Patience)
     _drivers: dict[str, FollowedDriver] = field(default_factory=dict, init=False)
     _start: DriverStart | None = field(default=None, init=False)
     _extensions: Extensions | None = field(default=None, init=False)
@@ -103,24 +99,25 @@ class FolderDriver:
             return self._start.granted(started)
         except BaseException:
             self._revoke(offer.folder, "the attempt was given up before a driver was granted")
-            self.place.kill(None)
+            call_apart(partial(self.place.kill, None), _KILL_S)
             raise
 
     def poll(self, handle: Handle) -> Running | Ended | Unseen:
         """Return whether the driver may run, by what the folder proves."""
         driver = self._followed(handle)
         try:
-            if driver.proof is None:
-                self._look(driver)
+            with self.patience.waiting(str(handle)):
+                if driver.proof is None:
+                    self._look(driver)
         except SubmitterUnreachableError as error:
-            if self.place.is_local and isinstance(driver.state, Running):
-                return driver.state
-            return Unseen(error.message, is_away=not self.patience.is_over)
+            return Unseen(error.message)
         if driver.proof:
             ended = Ended(driver.exit_code, log_is_whole=driver.is_whole)
             return ended if self._is_over(driver) else Running()
         if isinstance(driver.state, Running):
             return driver.state
+        if self.patience.failure:
+            return Unseen(self.patience.failure, is_away=True)
         if not driver.is_there or (driver.is_revoked and driver.watch.quiet_s > _QUIET_S):
             said = driver.state.reason if isinstance(driver.state, Unseen) else ""
             return Unseen("; ".join(filter(None, (driver.doubt, said))))
@@ -138,15 +135,11 @@ class FolderDriver:
             self._end_killed(driver)
         if driver.is_read:
             return None
-        early_s = driver.looked_at + driver.period_s - time.monotonic()
-        has_returned = self._start is not None and self._start.returned_s is not None
-        if driver.proof is None:
-            wait_s = max(0.0, min(wait_s, early_s))
-        is_last = has_returned and (self.place.is_local or driver.proof is not None)
-        lines = self.place.output(0 if driver.new or is_last else wait_s)
+        due_s = max(0.0, driver.looked_at + driver.period_s - time.monotonic())
+        lines = self.place.output(0 if driver.new or driver.proof else min(wait_s, due_s))
         # What the runner reports before the job's first line says how the job's lines are read.
-        is_due = early_s <= 0 or (self.place.is_local and (has_returned or not driver.is_followed))
-        with self.patience.waiting():
+        is_due = due_s == 0 or (lines and not driver.is_followed)
+        with self.patience.waiting(str(handle)):
             if is_due and driver.proof is None:
                 self._look(driver)
             self._answer(driver)
@@ -164,21 +157,27 @@ class FolderDriver:
         return entries or (None if driver.is_read else [])
 
     def end(self, handle: Handle) -> None:
-        """Revoke the driver, and wait a little for its end."""
+        """Revoke the driver, and wait a little for its end.
+
+        Once the task was asked to stop, a signal handler may make this call: what it has interrupted may
+        hold any lock, or be about to note what it has read. So it looks at nothing then.
+        """
         driver = self._followed(handle)
         if self._is_over(driver):
             return
-        is_killed, is_again = self.killed.is_set(), driver.is_revoked
-        until_s = time.monotonic() + (_KILL_S if is_killed else _END_S)
-        # A driver that ends itself lets a commit finish that it has begun. On this host that is not
-        # waited for, and the folder of an earlier process may be gone.
+        if self.killed.is_set():
+            call_apart(partial(self._ask_to_end, driver, at_once=True), _KILL_S)
+            return
+        # A driver that ends itself lets a commit finish that it has begun.
+        self._ask_to_end(driver, at_once=driver.is_revoked or self.place.is_local)
+        self._await_end(driver, _END_S)
+
+    def _ask_to_end(self, driver: FollowedDriver, *, at_once: bool) -> None:
+        # On this host a commit is not waited for, and the folder of an earlier process may be gone.
         if not (self.place.is_local or driver.is_revoked or driver.proof):
             driver.is_revoked = self._revoke(driver.folder, "its task was asked to end it")
-        if is_killed or is_again or self.place.is_local:
-            self.place.kill(handle)
-        # A signal handler makes this call too: what it has interrupted may hold a lock of the storage.
-        if not (is_killed and self.place.is_local):
-            self._await_end(handle, until_s)
+        if at_once:
+            call_apart(partial(self.place.kill, driver.handle), _KILL_S)
 
     def _end_killed(self, driver: FollowedDriver) -> None:
         """End a driver whose task was asked to stop.
@@ -186,49 +185,32 @@ class FolderDriver:
         :raises SubmitterUnreachableError: if its end is not seen at once.
         """
         self.end(driver.handle)
-        self._await_end(driver.handle, time.monotonic() + _KILL_S)
+        self._await_end(driver, _KILL_S)
         if driver.proof is None:
             raise SubmitterUnreachableError(
                 f"{driver.handle} was asked to end, and its end was not seen: {driver.doubt}",
                 remedy="no action if the task is cleared: its next try waits for that end",
             )
 
-    def _await_end(self, handle: Handle, until_s: float) -> None:
-        while isinstance(self.poll(handle), Running) and time.monotonic() < until_s:
+    def _await_end(self, driver: FollowedDriver, longest_s: float) -> None:
+        until_s = time.monotonic() + longest_s
+        while isinstance(self.poll(driver.handle), Running) and time.monotonic() < until_s:
             time.sleep(_LOOK_S)
 
     def _is_over(self, driver: FollowedDriver) -> bool:
-        """Whether a driver has ended, and what has started it has returned, or had time to.
-
-        On this host nothing of a driver is left alive.
-        """
+        """Whether a driver has ended, and what has started it has returned, or had time to."""
         if driver.proof is None or self._start is None:
             return driver.proof is not None
-        late_s = float("inf") if self.place.is_local else driver.proven_at + _RETURN_S
-        return self._start.returned_s is not None or time.monotonic() > late_s
+        return self._start.returned_s is not None or time.monotonic() > driver.proven_at + _RETURN_S
 
     def _look(self, driver: FollowedDriver) -> None:
-        """Ask the place, then read what is new of a driver, and judge whether it is over."""
-        now = time.monotonic()
-        if not isinstance(driver.state, Ended) and now - driver.asked_at >= self.place.period_s:
-            driver.asked_at = now
-            try:
-                driver.state = self.place.state(driver.handle)
-            except SubmitterUnreachableError as error:  # the folder may prove the end
-                driver.state = Unseen(error.message)
-        try:
-            driver.look(self.place.request_s)
-        except TableUnreadableError as error:
-            raise self.patience.count_storage(str(driver.handle), error) from error
-        self.patience.reset(str(driver.handle))
+        driver.look()
+        self.patience.end(str(driver.handle))
 
     def _answer(self, driver: FollowedDriver) -> None:
         """Complete the grant and answer the ticks of a driver that this process follows."""
         extensions = self._extensions
-        try:
-            driver.answer(extensions.extended_s if extensions else float("-inf"))
-        except TableUnreadableError as error:
-            raise self.patience.count_storage(str(driver.handle), error) from error
+        driver.answer(extensions.extended_s if extensions else float("-inf"))
         if extensions and driver.awaits_extension:
             extensions.extend_soon()
 
@@ -275,7 +257,7 @@ class FolderDriver:
         nonce = str(handle.facts["nonce"])
         if nonce not in self._drivers:
             url = str(handle.facts["folder"])
-            is_offered = self.offer is not None and self.offer.folder.url == url
+            is_offered = self.offer and self.offer.folder.url == url
             folder = self.offer.folder if self.offer and is_offered else self.open_folder(url)
-            self._drivers[nonce] = FollowedDriver(handle, folder, is_local=self.place.is_local)
+            self._drivers[nonce] = FollowedDriver(handle, folder, self.place)
         return self._drivers[nonce]

@@ -41,7 +41,9 @@ from airflow_occ_provider.driver.contract import (
     answer_to_bytes,
     longest_period_s,
 )
+from airflow_occ_provider.errors import SubmitterUnreachableError
 from airflow_occ_provider.submitters.attempt_files import File, Folder
+from airflow_occ_provider.submitters.place import Place
 
 _KILLED, _TERMINATED = -9, -15
 _PERIODS = ((60.0, 1.0),)
@@ -53,7 +55,7 @@ _LOCAL_PERIOD_S = 0.5
 class FollowedDriver:
     """What this process has read of one driver.
 
-    :param is_local: whether it is a process of this host, whose facts are appended to.
+    :param place: where it runs.
     :param new: its facts that no call has returned yet.
     :param exit_code: as its runner reported it, or as its end implies; of a process of this host that
         another process of the task has started, it is unknown.
@@ -62,7 +64,6 @@ class FollowedDriver:
     :param doubt: what the proof is missing, for people.
     :param looked_at: monotonic time of the last look.
     :param state: what its place has said last, if it was asked.
-    :param asked_at: monotonic time at which the place was asked for that.
     :param is_there: whether the folder is there.
     :param is_followed: whether Hudi's loggers in its JVM report, so that nothing depends on its lines.
     :param is_whole: whether its facts were read to its own end, and none is missing.
@@ -70,7 +71,7 @@ class FollowedDriver:
 
     handle: Handle
     folder: Folder
-    is_local: bool = False
+    place: Place
     new: list[Entry] = field(default_factory=list)
     exit_code: int | None = None
     proof: Over | None = None
@@ -83,9 +84,9 @@ class FollowedDriver:
     is_read: bool = False
     looked_at: float = float("-inf")
     state: Running | Ended | Unseen | None = None
-    asked_at: float = float("-inf")
     watch: Watch = field(default_factory=Watch)
     _begun_s: float = field(default_factory=time.monotonic, init=False)
+    _asked_at: float = field(default=float("-inf"), init=False)
     _end: End | None = field(default=None, init=False)
     _of_runner: _Facts = field(init=False)
     _of_hudi: _Facts = field(init=False)
@@ -93,13 +94,13 @@ class FollowedDriver:
     _has_grant: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self._of_runner = _Facts(self.folder, FACTS, self.is_local)
-        self._of_hudi = _Facts(self.folder, HUDI_FACTS, self.is_local)
+        self._of_runner = _Facts(self.folder, FACTS, self.place.is_local)
+        self._of_hudi = _Facts(self.folder, HUDI_FACTS, self.place.is_local)
 
     @property
     def period_s(self) -> float:
         """Seconds between two looks: often while it begins, then rarely."""
-        if self.is_local:
+        if self.place.is_local:
             return _LOCAL_PERIOD_S
         followed_s = time.monotonic() - self._begun_s
         period_s = next((period for until, period in _PERIODS if followed_s < until), _LONGEST_PERIOD_S)
@@ -117,16 +118,15 @@ class FollowedDriver:
         """Whether the driver can be answered once the lease is extended."""
         return bool(self._unanswered) and not (self.is_revoked or self.proof)
 
-    def look(self, request_s: float) -> None:
-        """Read the folder once.
-
-        :param request_s: for which a request of the driver may be under way after its end.
-        """
-        looked_at = time.monotonic()
-        began = looked_at - self.folder.stale_s
+    def look(self) -> None:
+        """Ask the place, read what is new, and judge whether the driver is over."""
+        is_local, request_s = self.place.is_local, self.place.request_s
+        self.looked_at = time.monotonic()  # a storage that fails is asked no sooner again
+        self._ask_place()
+        began = self.looked_at - self.folder.stale_s
         grant, names = grant_of(self.handle), self.folder.entries()
         # Only a process that has just begun needs more than its own clock.
-        asks_clock = bool(names) and self.looked_at == float("-inf") and not self.is_local
+        asks_clock = bool(names) and not (self.is_there or is_local)
         if asks_clock:
             self.folder.write(NOW, b"")
             names = self.folder.entries()
@@ -141,20 +141,28 @@ class FollowedDriver:
         times = {name: file.written_ms for name, file in names.items()}
         # An end that is uncertain is the word of a runner that then ends its JVM. On this host the end
         # of all processes is seen, and nothing less proves it.
-        end = None if self.is_local else self._end
+        end = None if is_local else self._end
         view = View(
             *(grant, hellos, self._has_grant, self.is_revoked, tick, end),
             is_gone=end is not None or isinstance(self.state, Ended),
             quiet_s=stored_quiet_s(times, has_ticked=tick > 0) if asks_clock else 0.0,
         )
-        watch = self.watch.after(view, began, time.monotonic())
-        self.watch, self.looked_at = watch, looked_at
+        watch = self.watch = self.watch.after(view, began, time.monotonic())
         ttl_s = self.lease_ttl_s or LIFE_S
         step = next_settle_step(view, watch, why="", ttl_s=ttl_s, request_s=request_s)
-        if isinstance(step, Over) and (not self.is_local or isinstance(self.state, Ended)):
+        if isinstance(step, Over) and (not is_local or isinstance(self.state, Ended)):
             self._conclude(step)
         elif isinstance(step, LookLater):
             self.doubt = step.reason if names else f"{self.folder.url} is not there any more"
+
+    def _ask_place(self) -> None:
+        if isinstance(self.state, Ended) or self.looked_at - self._asked_at < self.place.period_s:
+            return
+        self._asked_at = self.looked_at
+        try:
+            self.state = self.place.state(self.handle)
+        except SubmitterUnreachableError as error:  # the folder may prove the end
+            self.state = Unseen(error.message)
 
     def answer(self, extended_s: float = float("-inf")) -> None:
         """Do what a granted driver waits for: the grant itself, or an answer to its ticks.
@@ -199,16 +207,15 @@ class FollowedDriver:
     def _conclude(self, over: Over) -> None:
         """Note the end."""
         self.proof, self.proven_at = over, time.monotonic()
-        if isinstance(self.state, Ended) and (self.is_local or self.exit_code is None):
+        if isinstance(self.state, Ended):
             self.exit_code = self.state.exit_code or self.exit_code  # a wrapper may fail after its job
-        if self.exit_code is None and not self.is_local:
+        if self.place.is_local:
+            self.is_whole |= self.is_there  # what is appended outlives a process
+            return
+        self.new.append(f"{over.evidence}.\n")
+        self.is_whole |= over.proof is Proof.LEFT  # it has done nothing
+        if self.exit_code is None:
             self.exit_code = EXIT_REFUSED if over.proof is Proof.LEFT else _KILLED
-        if over.proof is Proof.LEFT:
-            self.is_whole = True  # it has done nothing
-        if not self.is_local:
-            self.new.append(f"{over.evidence}.\n")
-        elif isinstance(self.state, Ended) and self.is_there:
-            self.is_whole = True  # what is appended outlives a process
 
 
 @dataclass(slots=True)

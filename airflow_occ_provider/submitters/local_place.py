@@ -20,7 +20,6 @@ from airflow_occ_provider.submitters.processes import (
     marked,
     session_of,
 )
-from airflow_occ_provider.submitters.signal_call import call_apart
 
 _POLL_S = 0.02
 
@@ -110,7 +109,7 @@ class LocalPlace(Place):
             while not self._is_over() and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
         elif process and ProcessTable.here().proves(process.table):
-            call_apart(lambda: end_survivors(_identity(handle), process), LONGEST_END_S)
+            end_survivors(_identity(handle), process)
 
     def _is_over(self) -> bool:
         return self._launcher.exit_code is not None or self._has_returned.is_set()

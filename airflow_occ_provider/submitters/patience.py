@@ -1,4 +1,4 @@
-"""How long a service may not answer before its driver is given up."""
+"""How long a storage may not answer before its drivers are given up."""
 
 from __future__ import annotations
 
@@ -8,73 +8,53 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from airflow_occ_provider.errors import OccError, SubmitterUnreachableError
+from airflow_occ_provider.errors import SubmitterUnreachableError, TableUnreadableError
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class Patience:
-    """Counts the time since a service's last answer.
+    """Counts the time since a storage's last answer.
 
     :param limit_s: seconds after which it is over.
-    :param service: what is asked, as it is called in a sentence.
+    :ivar failure: why there is no answer now; empty if there was one.
     """
 
-    limit_s: float = 1800.0
-    service: str = "the cluster"
-    _since: float | None = field(default=None, init=False)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the service has not answered for too long."""
-        return self._silent_s >= self.limit_s
+    limit_s: float = 600.0
+    failure: str = field(default="", init=False)
+    _since_s: float = field(default=0.0, init=False)
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Go on after a block that found no answer, unless patience is over."""
+    def waiting(self, what: str) -> Iterator[None]:
+        """Go on after a block that found no answer.
+
+        :param what: is asked for, in a sentence.
+        :raises SubmitterUnreachableError: if there was none for too long.
+        """
         try:
             yield
-        except SubmitterUnreachableError:
-            if self.is_over:
-                raise
+        except TableUnreadableError as error:
+            now_s = time.monotonic()
+            if not self.failure:
+                self._since_s = now_s
+                minutes = self.limit_s / 60
+                _log.warning(
+                    "Asking for %s again, for up to %g minutes: %s", what, minutes, error.message
+                )
+            self.failure, silent_s = error.message, now_s - self._since_s
+            if silent_s >= self.limit_s:
+                raise SubmitterUnreachableError(
+                    f"the storage has not answered for {silent_s / 60:.0f} minutes ({error.message}): "
+                    f"whether {what} runs, and whether it commits, is unknown",
+                    remedy="make the storage reachable again: the next try follows the driver",
+                ) from error
 
-    def count(self, driver: str, error: SubmitterUnreachableError, address: str = "") -> None:
-        """Count a call without an answer.
-
-        :param driver: that was asked for.
-        :param address: of the service, if it has one.
-        :raises SubmitterUnreachableError: if there was none for too long.
-        """
-        if self._since is None:
-            self._since = time.monotonic()
-            minutes = self.limit_s / 60
-            _log.warning("Asking for %s again, for up to %g minutes: %s", driver, minutes, error.message)
-        if self.is_over:
-            asked = f"{self.service} at {address}" if address else self.service
-            raise SubmitterUnreachableError(
-                f"{asked} has not answered for {self._silent_s / 60:.0f} minutes "
-                f"({error.message}): whether {driver} runs, and whether it commits, is unknown",
-                remedy=f"make {self.service} reachable again: the next try follows the driver",
-            ) from error
-
-    def count_storage(self, what: str, error: OccError) -> SubmitterUnreachableError:
-        """Count a request to a storage without an answer, and return the error for it.
+    def end(self, what: str) -> None:
+        """Note an answer.
 
         :param what: was asked for.
-        :raises SubmitterUnreachableError: if there was none for too long.
         """
-        unreachable = SubmitterUnreachableError(error.message, remedy=error.remedy)
-        self.count(what, unreachable)
-        return unreachable
-
-    def reset(self, driver: str) -> None:
-        """Note an answer."""
-        if self._since is not None:
-            _log.info("For %s, %s answers again.", driver, self.service)
-            self._since = None
-
-    @property
-    def _silent_s(self) -> float:
-        since = self._since  # another thread may reset it
-        return 0.0 if since is None else time.monotonic() - since
+        if self.failure:
+            _log.info("For %s, the storage answers again.", what)
+            self.failure = ""

@@ -72,8 +72,8 @@ class Place(ABC):
     def kill(self, handle: Handle | None) -> None:  # noqa: B027 - an operator may know of no end
         """Ask for the end of a driver, or of what ``start`` has begun.
 
-        It returns within about three seconds. It is called in a signal handler too, and raises
-        nothing: the folder ends a driver in any case.
+        It is called in a thread of its own, which is waited for for a few seconds, and raises nothing:
+        the folder ends a driver in any case.
 
         :param handle: of the driver, which another process may have started; ``None`` before there is
             one.

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.attempts.driver import TICK_S
 from airflow_occ_provider.attempts.staging import offered
 from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.submitter import SILENCE_FACT, Ended, Handle, Running, Unseen
@@ -28,7 +29,7 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.in_driver.report import Lines
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
-from airflow_occ_provider.submitters import driver_start, folder_driver, followed_driver
+from airflow_occ_provider.submitters import driver_start, folder_driver, followed_driver, patience
 from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.patience import Patience
@@ -510,16 +511,74 @@ def test_a_storage_that_is_away_is_waited_for_and_given_up(folder):
     driver, _, handle = granted(folder)
     driver.report({"fact": "protected"})
     away = Away(str(folder))
-    later = FolderDriver(lambda _: away, Service(), patience=Patience(600, "the storage"))
+    later = FolderDriver(lambda _: away, Service(), patience=Patience())
     state = later.poll(handle)
     assert isinstance(state, Unseen)
     assert state.is_away
     assert later.read(handle, 0) == []
     away.is_away = False
     assert later.read(handle, 0) == [{"fact": "protected"}]
-    away.is_away, later.patience = True, Patience(0, "the storage")
+    away.is_away, later.patience = True, Patience(0)
     with pytest.raises(SubmitterUnreachableError, match="the storage has not answered"):
         later.read(handle, 0)
+
+
+def test_a_storage_that_fails_fast_is_asked_as_rarely_as_one_that_answers(folder, monkeypatch):
+    _, _, handle = granted(folder)
+    monkeypatch.setattr(followed_driver, "_PERIODS", PERIODS)
+    clock, service, away = Clock(), Service(), Away(str(folder))
+    for module in (folder_driver, followed_driver, patience):
+        only_in(monkeypatch, module, "time", monotonic=clock.monotonic)
+
+    def output(wait_s):
+        clock.sleep(wait_s + 1e-3)
+        return []
+
+    def entries():
+        away.count += 1
+        assert away.count < 1000
+        raise TableUnreadableError("refused", remedy="wait")
+
+    away.count, away.entries, service.output = 0, entries, output
+    later = FolderDriver(lambda _: away, service)
+    with pytest.raises(SubmitterUnreachableError, match="has not answered for 10 minutes"):
+        list(iter(lambda: later.read(handle, TICK_S), None))
+    assert 60 < away.count < 130, "each second for a minute, then every ten"
+
+
+@pytest.mark.parametrize("what", ["the place", "the storage"])
+def test_an_end_lasts_no_longer_than_a_signal_handler_has(folder, monkeypatch, what):
+    monkeypatch.setattr(folder_driver, "_KILL_S", 0.05)
+    _, submitter, handle = granted(folder)
+    blocks = threading.Event()
+    if what == "the place":
+        submitter.place.kill = lambda _: blocks.wait()
+    else:
+        monkeypatch.setattr(AttemptFolder, "write", lambda *_: blocks.wait())
+    submitter.killed.set()
+    begun_s = time.monotonic()
+    submitter.end(handle)
+    blocks.set()
+    assert time.monotonic() - begun_s < 60
+
+
+def test_a_request_to_stop_in_the_middle_of_a_look_reads_no_fact_twice(folder, monkeypatch):
+    """Airflow calls ``on_kill`` in a signal handler, on the thread that reads."""
+    driver, submitter, handle = granted(folder)
+    facts = [{"fact": "hudi", "message": str(number)} for number in range(3)]
+    driver.report(*facts)
+    parse, parsed = followed_driver.parse_fact, []
+
+    def interrupted(line):
+        parsed.append(line)
+        if len(parsed) == 2:
+            submitter.killed.set()
+            submitter.end(handle)
+        return parse(line)
+
+    monkeypatch.setattr(followed_driver, "parse_fact", interrupted)
+    assert submitter.read(handle, 0) == facts
+    assert (folder / "revoked").exists()
 
 
 def test_a_storage_that_is_away_while_a_driver_is_granted_is_asked_again(folder):
