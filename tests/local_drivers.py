@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_occ_provider.attempts.submitter import Handle
+from airflow_occ_provider.hooks.drivers import TaskDrivers
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.driver_process import DriverProcess
 from airflow_occ_provider.submitters.driver_start import Offer
@@ -23,6 +24,11 @@ class Launched:
     def command(self) -> Sequence[str]:
         """Return the command line."""
         return self.words
+
+
+def local_drivers() -> TaskDrivers:
+    """Return the drivers of a task in client mode."""
+    return TaskDrivers(LocalPlace, table="")
 
 
 def local_driver(words: Sequence[str], environment: Mapping[str, str], offer: Offer) -> FolderDriver:

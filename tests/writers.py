@@ -46,9 +46,8 @@ from airflow_occ_provider.attempts.submission import (
 )
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.embedded.stack import EmbeddedStack
+from airflow_occ_provider.hooks.drivers import offer_of
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, lock_hook
-from airflow_occ_provider.hooks.local import LocalDrivers
-from airflow_occ_provider.hooks.place_drivers import offer_of
 from airflow_occ_provider.hudi.writer import early_detection
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
@@ -58,7 +57,7 @@ from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.driver_process import DriverProcess
 from airflow_occ_provider.submitters.local_place import LocalPlace
 from airflow_occ_provider.submitters.processes import end_survivors
-from tests.local_drivers import local_driver
+from tests.local_drivers import local_driver, local_drivers
 
 JOB = Path(__file__).parent / "jobs" / "gated_write.py"
 LOCK_BASE_PATH = "/hudi/locks"
@@ -202,7 +201,7 @@ class Writer(WriterThread):
 
     def _prepared(self, job: SparkJob, options: Mapping[str, str]) -> AbstractContextManager[Submission]:
         """Make the driver's input for the time of a block."""
-        return LocalDrivers().prepared(job, options)
+        return local_drivers().prepared(job, options)
 
     def _submitter(self, submission: Submission, environment: Mapping[str, str]) -> Submitter:
         """Return what runs the driver."""

@@ -1,70 +1,151 @@
-"""Where the drivers of a task run: chosen by its Spark connection."""
+"""The drivers of a task, where its ``via`` or its Spark connection says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from functools import partial
-from typing import Any, Protocol
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cached_property, partial
+from typing import Any
 
+from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.site import Site
+from airflow_occ_provider.attempts.staging import offered
 from airflow_occ_provider.attempts.submission import (
+    IDENTITY_VARIABLE,
     SparkJob,
     Submission,
+    private_folder,
+    remove_leftovers,
 )
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
+from airflow_occ_provider.driver.attempt import LIFE_S
+from airflow_occ_provider.driver.contract import PAYLOAD
 from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hooks.hudi_table import storage_of
 from airflow_occ_provider.hooks.launch import Launch
-from airflow_occ_provider.hooks.local import LocalDrivers
-from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
 from airflow_occ_provider.hooks.places import PlacedTask, place_type
-from airflow_occ_provider.submitters.local_place import LocalPlace
+from airflow_occ_provider.hooks.via import StartedPlace
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
+from airflow_occ_provider.storage.shared_folders import shared_folder
+from airflow_occ_provider.submitters.attempt_files import Folder
+from airflow_occ_provider.submitters.driver_start import Offer
+from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.folder_driver import FolderDriver
+from airflow_occ_provider.submitters.local_place import LocalPlace, end_processes_of
+from airflow_occ_provider.submitters.place import Place
 
 _SERVICES = {"livy://": "LivyOperator", "aws://": "EmrServerlessStartJobOperator"}
 """The operators that submit to services, by how Spark's hook names a connection of them."""
 _VIA, _OTHER_NAMES = "via", {"k8s": "kubernetes"}
+_STORAGE = "storage_conn_id"
 
 
-class TaskDrivers(Protocol):
-    """The drivers of one task, in one place."""
+@dataclass(frozen=True)
+class TaskDrivers:
+    """The drivers of one task, in one place.
 
-    @property
-    def deploy_mode(self) -> Any:
-        """Spark's deploy mode there."""
+    :param place: returns where one submission runs; of ``None``, where drivers of the task may have
+        been started by other processes.
+    :param table: base path of the table that they write: their folders are beside it, but for drivers
+        of this host.
+    :param storage_conn_id: connection of the storage of their folders.
+    :param deploy_mode: Spark's, as the connection or the task names it.
+    """
+
+    place: Callable[[Launch | None], Place]
+    table: str
+    storage_conn_id: str | None = None
+    deploy_mode: Any = "cluster"
 
     @property
     def is_remote(self) -> bool:
         """Whether they run elsewhere, and outlive the task."""
+        return not self._others.is_local
 
     @property
     def site(self) -> Site | None:
         """Their site's configuration; ``None`` if it is this machine's."""
+        return self._others.site
+
+    @cached_property
+    def _others(self) -> Place:
+        """Where drivers of the task that other processes have started may be."""
+        return self.place(None)
 
     def refuse(self, site: Site) -> None:
         """Refuse what cannot be made safe there.
 
+        That is also a table beside which there can be no folder.
+
         :param site: the configuration of Spark that the drivers would read.
         :raises ConfigurationError: naming the argument or setting.
         """
+        self._others.refuse(site)
+        if self.is_remote:
+            run_folder(self.table, "")
 
+    @contextmanager
     def prepared(
         self, job: SparkJob, options: Mapping[str, str], *, without: Sequence[str] = ()
-    ) -> AbstractContextManager[Submission]:
-        """Make a driver's input for the time of a block, or until its task is waited for."""
+    ) -> Iterator[Submission]:
+        """Write what a driver needs into the folder of a new attempt.
+
+        What submits it has a private folder of this host, which also is that of a driver of this host.
+        """
+        identity = options.get(IDENTITY_KEY, "")
+        with private_folder(identity) as private:
+            url = f"{run_folder(self.table, identity)}/{secrets.token_hex(4)}" if self.is_remote else ""
+            folder = self._opened(url or str(private))
+            with offered(job, options, folder, without=without, is_private=not url) as submission:
+                environment = {} if self.is_remote else {IDENTITY_VARIABLE: identity}
+                yield replace(submission, environment=environment, folder=str(private))
 
     def forget(self, identity: str) -> None:
-        """Remove what is left of a task run's drivers, all of which have ended."""
+        """Remove the folders of a task run's attempts, all of which have ended.
 
-    def revoke_unrecorded(self, run: str, lease_ttl_s: float) -> Mapping[str, Sequence[Handle]]:
+        Its place removes what it has kept of them.
+        """
+        remove_leftovers(identity)
+        self._others.forget(identity)
+        if self.is_remote:
+            self._opened(run_folder(self.table, identity)).clear()
+
+    def revoke_unrecorded(self, run: str, lease_ttl_s: float) -> dict[str, list[Handle]]:
         """Revoke all visible drivers of a task run whose record is lost.
+
+        Where they were submitted is unknown, so only the folder proves their ends. Those of this host
+        are ended; one of another host ends with its task's process.
 
         :param run: the beginning of the run's identities.
         :param lease_ttl_s: of a lease on which their commits may depend.
-        :return: those whose ends are to be proven, by identity.
+        :return: those that were granted, by the identities that have folders.
+        :raises FenceError: if one of this host does not end.
         """
+        if not self.is_remote:
+            end_processes_of(run)
+            return {}
+        submitter = folder_driver(StartedPlace(), self.storage_conn_id, Flag())
+        life_s, drivers = max(LIFE_S, lease_ttl_s), {}
+        for identity in sorted(self._opened(run_folder(self.table, "")).entries()):
+            if identity.startswith(run):
+                url = run_folder(self.table, identity)
+                folders = (self._opened(f"{url}/{name}") for name in sorted(self._opened(url).entries()))
+                handles = (submitter.revoke_unrecorded(folder, life_s) for folder in folders)
+                drivers[identity] = list(filter(None, handles))
+        return drivers
 
-    def submitter(self, launch: Launch) -> Submitter:
-        """Return what runs one submission."""
+    def submitter(self, launch: Launch) -> FolderDriver:
+        """Return the submitter of one driver."""
+        submission, limit = launch.submission, launch.start_limit
+        folder = self._opened(submission.arguments[0])
+        offer = offer_of(submission, folder, limit.in_cluster if self.is_remote else limit.on_worker)
+        return folder_driver(self.place(launch), self.storage_conn_id, launch.killed, offer)
+
+    def _opened(self, url: str) -> AttemptFolder:
+        return open_folder(url, self.storage_conn_id)
 
 
 def drivers_of(task: PlacedTask) -> TaskDrivers:
@@ -78,7 +159,8 @@ def drivers_of(task: PlacedTask) -> TaskDrivers:
     _refuse_service(task.conn_id, task.master)
     mode = task.spark._connection["deploy_mode"]
     if mode != "cluster":
-        return LocalDrivers(mode)
+        drivers = _drivers_in(LocalPlace.name, task, "conn_id", "client mode")
+        return replace(drivers, storage_conn_id=None, deploy_mode=mode)
     scheme = task.master.partition("://")[0]
     if scheme == LocalPlace.name:
         raise ConfigurationError(
@@ -90,10 +172,10 @@ def drivers_of(task: PlacedTask) -> TaskDrivers:
     return _drivers_in(_OTHER_NAMES.get(scheme, scheme), task, f"connection {task.conn_id!r}", reason)
 
 
-def _drivers_in(name: str, task: PlacedTask, field: str, reason: str) -> PlaceDrivers:
+def _drivers_in(name: str, task: PlacedTask, field: str, reason: str) -> TaskDrivers:
     """Return the drivers of a task in the place of a name."""
     place_of_task = place_type(name, field, reason).place_of_task
-    return PlaceDrivers(partial(place_of_task, task), task.operator.table, task.operator.storage_conn_id)
+    return TaskDrivers(partial(place_of_task, task), task.operator.table, task.operator.storage_conn_id)
 
 
 def _refuse_service(conn_id: str, master: str) -> None:
@@ -109,3 +191,53 @@ def _refuse_service(conn_id: str, master: str) -> None:
             "submit there",
             remedy=f"give via={operator}, and its arguments as via_kwargs",
         )
+
+
+def open_folder(url: str, storage_conn_id: str | None) -> AttemptFolder:
+    """Return the folder at a URL.
+
+    :param storage_conn_id: connection of its storage; by default the worker's own credentials.
+    """
+    return AttemptFolder(url, file_system=storage_of(url, storage_conn_id))
+
+
+def offer_of(submission: Submission, folder: AttemptFolder, limit: timedelta = timedelta.max) -> Offer:
+    """Return a driver's work in its folder.
+
+    :param limit: the longest wait for a driver.
+    """
+    payload = submission.content[PAYLOAD]
+    return Offer(folder, submission.application, payload, limit, submission.lease_ttl_s)
+
+
+def follower(handle: Handle, killed: Flag | None = None) -> Submitter:
+    """Return a submitter that polls, reads and ends a driver, and starts none.
+
+    :param handle: of the driver; it names the submitter that started it.
+    :param killed: set when the task is asked to stop.
+    :raises ConfigurationError: if no installed package has its place.
+    """
+    place = place_type(handle.submitter, "submitter", str(handle)).place_of_handle(handle)
+    return folder_driver(place, handle.facts.get(_STORAGE), killed or Flag())
+
+
+def service_of(handle: Handle) -> str:
+    """Return the name of what answers calls about a driver: one for each cluster."""
+    facts = handle.facts
+    conn_id = facts.get("conn_id") or facts.get(_STORAGE) or ""
+    return " ".join((handle.submitter, conn_id, *sorted(facts.get("resource_managers", ()))))
+
+
+def folder_driver(
+    place: Place, storage_conn_id: str | None, killed: Flag, offer: Offer | None = None
+) -> FolderDriver:
+    """Return a submitter in a place.
+
+    :param storage_conn_id: connection of the storage of the drivers' folders.
+    :param offer: the work; ``None`` to follow and end drivers of earlier processes.
+    """
+
+    def opened(url: str) -> Folder:
+        return shared_folder(url, storage_conn_id, partial(open_folder, storage_conn_id=storage_conn_id))
+
+    return FolderDriver(opened, place, offer, {_STORAGE: storage_conn_id}, killed)

@@ -21,11 +21,10 @@ from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.attempts.waits import DriverEvent
 from airflow_occ_provider.errors import TaskEndedError
 from airflow_occ_provider.hooks.driver_output import FoldedOutput, show_driver
-from airflow_occ_provider.hooks.drivers import TaskDrivers, drivers_of
+from airflow_occ_provider.hooks.drivers import TaskDrivers, drivers_of, follower
 from airflow_occ_provider.hooks.launch import Launch
 from airflow_occ_provider.hooks.places import PlacedTask
 from airflow_occ_provider.hooks.spark import attempt_hook, environment, spark_hook, with_lineage
-from airflow_occ_provider.hooks.submitters import follower
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.processes import LONGEST_END_S
 from airflow_occ_provider.task.run import show_fields

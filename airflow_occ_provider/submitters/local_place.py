@@ -123,5 +123,19 @@ class LocalPlace(Place):
         self._launcher.skip_output()
 
 
+def end_processes_of(run: str) -> None:
+    """End the processes of this host that belong to a task run.
+
+    :param run: the beginning of the run's identities.
+    :raises FenceError: if one does not end.
+    """
+    _, alive = end_survivors(run)
+    if alive:
+        raise FenceError(
+            f"processes {', '.join(map(str, alive))} of an earlier try do not end",
+            remedy="look what they wait for (a dead mount?), end them, and clear the task",
+        )
+
+
 def _identity(handle: Handle) -> str:
     return str(handle.facts.get("identity", ""))

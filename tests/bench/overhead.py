@@ -25,14 +25,13 @@ from pathlib import Path
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.hooks.local import LocalDrivers
-from airflow_occ_provider.hooks.place_drivers import offer_of
+from airflow_occ_provider.hooks.drivers import offer_of
 from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_lock_options
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launcher
 from tests.bench.harness import Goal, conclude, show
-from tests.local_drivers import local_driver
+from tests.local_drivers import local_driver, local_drivers
 from tests.services.airflow import EmbeddedAirflow
 
 JOB = Path(__file__).parents[1] / "jobs" / "timed_write.py"
@@ -137,7 +136,7 @@ def drive(folder: Path, stack: EmbeddedStack, submit: Path, name: str, number: i
     protection = hand_written_options({HOSTS_VARIABLE: stack.zookeeper.hosts})
     by_hand = {} if name == "ours" else protection
     job = SparkJob(str(JOB), [table, json.dumps({**TABLE_OPTIONS, **by_hand})])
-    with LocalDrivers().prepared(job, protection) as submission:
+    with local_drivers().prepared(job, protection) as submission:
         ours = (submission.application, *submission.arguments)
         run = ours if name == "ours" else (job.application, *job.arguments)
         command = [str(submit), "--master", "local[2]", "--driver-memory", "1g", *run]

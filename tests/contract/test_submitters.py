@@ -25,11 +25,10 @@ from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TryKey
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.errors import NotSubmittedError, StateStoreError
-from airflow_occ_provider.hooks.drivers import drivers_of
+from airflow_occ_provider.hooks.drivers import drivers_of, follower
 from airflow_occ_provider.hooks.launch import Launch
 from airflow_occ_provider.hooks.places import PlacedTask
 from airflow_occ_provider.hooks.spark import spark_hook
-from airflow_occ_provider.hooks.submitters import follower
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.storage.table import HudiTable

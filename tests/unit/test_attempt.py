@@ -25,11 +25,11 @@ from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.driver.attempt import LIFE_S
 from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.local import LocalDrivers
 from airflow_occ_provider.hudi.writer.options import RULES, SPARK_SETTINGS, contradictions, job_rules
 from airflow_occ_provider.in_driver import run_job, session_rules
 from airflow_occ_provider.storage.address import parse_table_path
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
+from tests.local_drivers import local_drivers
 
 MODE = "hoodie.write.concurrency.mode"
 OURS = {MODE: "OPTIMISTIC_CONCURRENCY_CONTROL", "hoodie.a": "ours"}
@@ -192,14 +192,14 @@ def test_a_job_that_the_driver_reads_by_its_url_stays_there(application, is_remo
     job = SparkJob(application)
     refuse_unproven(job, EMPTY, is_remote=is_remote)
     assert local_path(application) is None
-    with LocalDrivers().prepared(job, OURS) as submission:
+    with local_drivers().prepared(job, OURS) as submission:
         assert payload_of(submission)["application"] == application
 
 
 def test_a_local_url_is_a_path_on_the_drivers_machine(job, tmp_path):
     named = f"local://{job.application}"
     refuse_unproven(SparkJob(named), EMPTY)
-    with LocalDrivers().prepared(SparkJob(named), OURS) as submission:
+    with local_drivers().prepared(SparkJob(named), OURS) as submission:
         assert payload_of(submission)["application"] == job.application
     of_image = SparkJob("local:///opt/image/job.py")
     refuse_unproven(of_image, EMPTY, is_remote=True)
@@ -249,7 +249,7 @@ def test_the_deploy_mode_that_spark_takes_decides(job):
 
 def test_the_folder_is_its_owners_alone_and_the_driver_is_given_all_that_it_needs(job):
     given = {**OURS, " hoodie.b ": " x=y\nz ", IDENTITY_KEY: "one"}
-    with LocalDrivers().prepared(job, given, without=("hoodie.clustering.",)) as submission:
+    with local_drivers().prepared(job, given, without=("hoodie.clustering.",)) as submission:
         (argument,) = submission.arguments
         folder = Path(argument)
         assert argument == submission.folder
@@ -281,15 +281,15 @@ def test_the_folder_is_its_owners_alone_and_the_driver_is_given_all_that_it_need
 
 
 def test_the_folder_goes_also_when_the_attempt_fails(job):
-    with pytest.raises(KeyError), LocalDrivers().prepared(job, OURS) as submission:
+    with pytest.raises(KeyError), local_drivers().prepared(job, OURS) as submission:
         raise KeyError
     assert not Path(*submission.arguments).exists()
 
 
 def test_what_an_attempt_could_not_remove_is_removed_by_its_identity(job):
     with (
-        LocalDrivers().prepared(job, {IDENTITY_KEY: "mine"}) as mine,
-        LocalDrivers().prepared(job, {IDENTITY_KEY: "other"}) as other,
+        local_drivers().prepared(job, {IDENTITY_KEY: "mine"}) as mine,
+        local_drivers().prepared(job, {IDENTITY_KEY: "other"}) as other,
     ):
         remove_leftovers("mine")
         assert not Path(*mine.arguments).exists()

@@ -16,7 +16,7 @@ from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.errors import CommitStateUnknownError, DataLossError, FenceError
-from airflow_occ_provider.hooks.submitters import follower
+from airflow_occ_provider.hooks.drivers import follower
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable

@@ -14,15 +14,14 @@ from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.submission import SparkJob, remove_leftovers
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hooks.drivers import follower, service_of
 from airflow_occ_provider.hooks.kubernetes import api_client
-from airflow_occ_provider.hooks.local import LocalDrivers
-from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
-from airflow_occ_provider.hooks.submitters import follower, service_of
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from airflow_occ_provider.submitters.kubernetes.submission_conf import pod_name
+from airflow_occ_provider.submitters.local_place import LocalPlace
 from airflow_occ_provider.submitters.yarn.place import YarnPlace
 from tests.unit.test_record import Store, Task
 
@@ -83,14 +82,14 @@ def run_of(table="/lake/trips", **given):
 @pytest.mark.parametrize(
     ("host", "mode", "kind"),
     [
-        ("k8s://https://cluster.test", "cluster", PlaceDrivers),
-        ("k8s://https://cluster.test", "client", LocalDrivers),
-        ("local[2]", None, LocalDrivers),
+        ("k8s://https://cluster.test", "cluster", KubernetesPlace),
+        ("k8s://https://cluster.test", "client", LocalPlace),
+        ("local[2]", None, LocalPlace),
     ],
 )
 def test_the_connection_decides_where_drivers_run(connect, host, mode, kind):
     connect({"deploy-mode": mode}, host)
-    assert isinstance(run_of().drivers, kind)
+    assert isinstance(run_of().drivers.place(None), kind)
 
 
 def test_yarn_is_another_place(monkeypatch):

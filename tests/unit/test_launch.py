@@ -10,11 +10,11 @@ import pytest
 
 from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.hooks.launch import Launch
-from airflow_occ_provider.hooks.local import LocalDrivers
 from airflow_occ_provider.hooks.spark import attempt_hook, spark_hook
 from airflow_occ_provider.hudi.format.properties import parse_table_properties
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.submitters.flag import Flag
+from tests.local_drivers import local_drivers
 
 SECRET = "a/b+c=d:#e"
 SITE = {"spark.eventLog.enabled": "true", "spark.executor.memory": "2g", "spark.ssl.keyPassword": "x1y2"}
@@ -30,7 +30,7 @@ def command(monkeypatch, tmp_path):
         task = HudiWriteOperator(
             task_id="t", application=str(tmp_path / "job.py"), table="/t", conf=conf, **given
         )
-        with LocalDrivers().prepared(SparkJob(task.application), {}) as submission:
+        with local_drivers().prepared(SparkJob(task.application), {}) as submission:
             hook = attempt_hook(spark_hook(task), task)
             words = Launch(hook, submission, {}, Flag(), SITE).command()
             if "--properties-file" not in words:

@@ -12,12 +12,12 @@ from airflow_occ_provider.attempts.identity import Signature, new_identity, run_
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import CommitStateUnknownError
-from airflow_occ_provider.hooks.local import LocalDrivers
-from airflow_occ_provider.hooks.place_drivers import PlaceDrivers
+from airflow_occ_provider.hooks.drivers import TaskDrivers
 from airflow_occ_provider.storage.attempt_folder import HIDDEN
 from airflow_occ_provider.submitters import folder_driver
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
+from tests.local_drivers import local_drivers
 from tests.unit.folder_drivers import FolderDriverOfTest
 from tests.unit.test_record import Store
 from tests.unit.test_unrecorded_commit import commit
@@ -165,7 +165,7 @@ def test_drivers_of_other_runs_stay(start, folder, lost):
 
 def test_the_first_process_of_a_first_try_looks_for_nothing(start, folder, monkeypatch):
     looks = []
-    monkeypatch.setattr(PlaceDrivers, "revoke_unrecorded", lambda *_: looks.append(1) or {})
+    monkeypatch.setattr(TaskDrivers, "revoke_unrecorded", lambda *_: looks.append(1) or {})
     task, context = start()
     deferred(task.execute, context)
     task, context = start(2)
@@ -181,7 +181,7 @@ def test_a_process_of_this_host_is_ended():
     ]
     try:
         assert (
-            LocalDrivers().revoke_unrecorded(
+            local_drivers().revoke_unrecorded(
                 run_part(new_identity(("site", "d", "mine", "t", "-1"))), 60
             )
             == {}

@@ -23,14 +23,13 @@ from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob
 from airflow_occ_provider.attempts.submitter import SILENCE_FACT, Running
 from airflow_occ_provider.driver.contract import FIXED_FACTS
 from airflow_occ_provider.errors import FenceError
-from airflow_occ_provider.hooks.local import LocalDrivers
 from airflow_occ_provider.in_driver.report import LocalReport
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters import followed_driver, launcher
 from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.place import Place
-from tests.local_drivers import local_driver
+from tests.local_drivers import local_driver, local_drivers
 from tests.unit.reports import cause, fact
 
 LOG = logging.getLogger(__name__)
@@ -115,7 +114,7 @@ def requested(time):
 @pytest.fixture
 def folder(tmp_path):
     """A private folder as an attempt makes it."""
-    with LocalDrivers().prepared(SparkJob("job.py"), {IDENTITY_KEY: "mine"}) as submission:
+    with local_drivers().prepared(SparkJob("job.py"), {IDENTITY_KEY: "mine"}) as submission:
         yield Path(submission.folder)
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.drivers import drivers_of
-from airflow_occ_provider.hooks.local import LocalDrivers
 from airflow_occ_provider.hooks.places import PlacedTask
 from airflow_occ_provider.hooks.spark import spark_hook
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
@@ -34,4 +33,4 @@ def test_the_refusal_names_the_operator_that_submits_there(monkeypatch, connecti
 
 
 def test_a_connection_of_spark_is_taken(monkeypatch):
-    assert isinstance(drivers(monkeypatch, conn_type="spark", host="local[2]"), LocalDrivers)
+    assert drivers(monkeypatch, conn_type="spark", host="local[2]").deploy_mode is None
