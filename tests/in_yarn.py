@@ -11,10 +11,8 @@ from typing import Self
 from airflow_occ_provider.attempts.staging import offered
 from airflow_occ_provider.attempts.start_limit import NO_LIMIT
 from airflow_occ_provider.attempts.submission import SparkJob, Submission
-from airflow_occ_provider.driver.contract import PAYLOAD
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
-from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.yarn.place import YarnPlace
 from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
@@ -78,7 +76,5 @@ class YarnWriter(Writer):
         changed = {**environment, **self.stack.yarn_environment}
         manager = ResourceManager([self.stack.yarn.resource_manager])
         place = YarnPlace(manager, YarnLaunch(submission, changed), self.conf)
-        folder = AttemptFolder(submission.arguments[0])
-        offer = Offer(folder, submission.application, submission.content[PAYLOAD])
-        self.driver = FolderDriver(AttemptFolder, place, offer)
+        self.driver = FolderDriver(AttemptFolder, place, submission)
         return self.driver

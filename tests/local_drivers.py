@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.hooks.drivers import TaskDrivers
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.driver_process import DriverProcess
-from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.local_place import LocalPlace
 
@@ -31,12 +31,14 @@ def local_drivers() -> TaskDrivers:
     return TaskDrivers(LocalPlace, table="")
 
 
-def local_driver(words: Sequence[str], environment: Mapping[str, str], offer: Offer) -> FolderDriver:
+def local_driver(
+    words: Sequence[str], environment: Mapping[str, str], submission: Submission
+) -> FolderDriver:
     """Return the submitter of a command.
 
     :param environment: with the identity of a task run.
     """
-    return FolderDriver(AttemptFolder, LocalPlace(Launched(words, environment)), offer)
+    return FolderDriver(AttemptFolder, LocalPlace(Launched(words, environment)), submission)
 
 
 def handle_of(process: DriverProcess, identity: str = "") -> Handle:

@@ -46,13 +46,11 @@ from airflow_occ_provider.attempts.submission import (
 )
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.hooks.drivers import offer_of
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, lock_hook
 from airflow_occ_provider.hudi.writer import early_detection
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_lock_options
-from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.driver_process import DriverProcess
 from airflow_occ_provider.submitters.local_place import LocalPlace
@@ -209,8 +207,7 @@ class Writer(WriterThread):
         for key, value in self.conf.items():
             command += ["--conf", f"{key}={value}"]
         command += [submission.application, *submission.arguments]
-        offer = offer_of(submission, AttemptFolder(submission.folder))
-        return local_driver(command, environment, offer)
+        return local_driver(command, environment, submission)
 
     def _run(self) -> Settlement:
         kind_of_table = HudiTable if self.retire else _BeatingTable

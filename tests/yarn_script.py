@@ -14,8 +14,8 @@ import urllib.request
 from pathlib import Path
 
 from airflow_occ_provider.attempts.start_limit import NO_LIMIT
+from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.yarn.place import YarnPlace
 from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
@@ -54,7 +54,7 @@ def script_driver(yarn, folder, script, settings=None, runner=None):
     file = Path(f"{folder}.sh")  # YARN puts a command into quotes, where its shell expands it
     file.write_text(script)
     place = YarnPlace(manager, ScriptLaunch(yarn, str(folder), f"exec sh {file}"), settings)
-    return FolderDriver(AttemptFolder, place, Offer(attempt, f"{attempt.url}/run_job.py", b"{}"))
+    return FolderDriver(AttemptFolder, place, Submission(f"{attempt.url}/run_job.py", attempt, b"{}"))
 
 
 def call(manager, path, body):

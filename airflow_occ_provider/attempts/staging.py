@@ -61,14 +61,9 @@ def offered(
             content["application"] = f"{folder.url}/{name}"
             content["application_digest"] = digest(application)
         folder.write(RUNNER, runner_source())
-        payload = {PAYLOAD: json.dumps(content).encode()}
+        payload = json.dumps(content).encode()
         try:
-            yield Submission(
-                f"{folder.url}/{RUNNER}",
-                (folder.url,),
-                content=payload,
-                lease_ttl_s=job.lease_ttl_s,
-            )
+            yield Submission(f"{folder.url}/{RUNNER}", folder, payload, job.lease_ttl_s)
         except WaitNeeded:
             removal.pop_all()
             raise

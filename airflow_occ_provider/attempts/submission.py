@@ -30,6 +30,7 @@ from airflow_occ_provider.hudi.writer.options import (
 )
 from airflow_occ_provider.hudi.writer.storage_lock import required_classes
 from airflow_occ_provider.in_driver import run_job, session_rules
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 
 IDENTITY_VARIABLE = "AIRFLOW_OCC_IDENTITY"
 """Environment variable of a driver and all that it starts: by it a later try finds survivors."""
@@ -66,20 +67,25 @@ class SparkJob:
 class Submission:
     """What to submit instead of the user's job; all else stays as the user gave it.
 
-    :param application: the shipped runner.
-    :param arguments: its argument: the URL of the attempt's folder, or its path on this host.
+    :param application: URL of the shipped runner.
+    :param files: the attempt's folder.
+    :param payload: what the granted driver reads there.
+    :param lease_ttl_s: of the job.
     :param environment: variables to set on the process that starts the driver.
     :param folder: path of a folder of this host for what only the submitter may read.
-    :param content: files by name that the submitter itself brings to the driver.
-    :param lease_ttl_s: of the job.
     """
 
     application: str
-    arguments: tuple[str, ...]
+    files: AttemptFolder
+    payload: bytes
+    lease_ttl_s: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     folder: str = ""
-    content: Mapping[str, bytes] = field(default_factory=dict)
-    lease_ttl_s: float | None = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The runner's argument: URL of the folder, or its path on this host."""
+        return (self.files.url,)
 
 
 def refuse_unproven(job: SparkJob, site: Site, *, is_remote: bool = False) -> None:

@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import cached_property, partial
 from typing import Any
 
@@ -22,7 +21,6 @@ from airflow_occ_provider.attempts.submission import (
 )
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.driver.attempt import LIFE_S
-from airflow_occ_provider.driver.contract import PAYLOAD
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.hudi_table import storage_of
 from airflow_occ_provider.hooks.launch import Launch
@@ -31,7 +29,6 @@ from airflow_occ_provider.hooks.via import StartedPlace
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
 from airflow_occ_provider.storage.shared_folders import shared_folder
 from airflow_occ_provider.submitters.attempt_files import Folder
-from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.local_place import LocalPlace, end_processes_of
@@ -139,10 +136,10 @@ class TaskDrivers:
 
     def submitter(self, launch: Launch) -> FolderDriver:
         """Return the submitter of one driver."""
-        submission, limit = launch.submission, launch.start_limit
-        folder = self._opened(submission.arguments[0])
-        offer = offer_of(submission, folder, limit.in_cluster if self.is_remote else limit.on_worker)
-        return folder_driver(self.place(launch), self.storage_conn_id, launch.killed, offer)
+        limit = launch.start_limit.in_cluster if self.is_remote else launch.start_limit.on_worker
+        driver = folder_driver(self.place(launch), self.storage_conn_id, launch.killed)
+        driver.submission, driver.start_limit = launch.submission, limit
+        return driver
 
     def _opened(self, url: str) -> AttemptFolder:
         return open_folder(url, self.storage_conn_id)
@@ -201,15 +198,6 @@ def open_folder(url: str, storage_conn_id: str | None) -> AttemptFolder:
     return AttemptFolder(url, file_system=storage_of(url, storage_conn_id))
 
 
-def offer_of(submission: Submission, folder: AttemptFolder, limit: timedelta = timedelta.max) -> Offer:
-    """Return a driver's work in its folder.
-
-    :param limit: the longest wait for a driver.
-    """
-    payload = submission.content[PAYLOAD]
-    return Offer(folder, submission.application, payload, limit, submission.lease_ttl_s)
-
-
 def follower(handle: Handle, killed: Flag | None = None) -> Submitter:
     """Return a submitter that polls, reads and ends a driver, and starts none.
 
@@ -228,16 +216,13 @@ def service_of(handle: Handle) -> str:
     return " ".join((handle.submitter, conn_id, *sorted(facts.get("resource_managers", ()))))
 
 
-def folder_driver(
-    place: Place, storage_conn_id: str | None, killed: Flag, offer: Offer | None = None
-) -> FolderDriver:
-    """Return a submitter in a place.
+def folder_driver(place: Place, storage_conn_id: str | None, killed: Flag) -> FolderDriver:
+    """Return what follows and ends drivers of earlier processes in a place.
 
     :param storage_conn_id: connection of the storage of the drivers' folders.
-    :param offer: the work; ``None`` to follow and end drivers of earlier processes.
     """
 
     def opened(url: str) -> Folder:
         return shared_folder(url, storage_conn_id, partial(open_folder, storage_conn_id=storage_conn_id))
 
-    return FolderDriver(opened, place, offer, {_STORAGE: storage_conn_id}, killed)
+    return FolderDriver(opened, place, origin={_STORAGE: storage_conn_id}, killed=killed)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
-from airflow_occ_provider.attempts.start_limit import NO_LIMIT, late_start
+from airflow_occ_provider.attempts.start_limit import late_start
+from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.driver.attempt import (
     CompareAndSet,
@@ -44,29 +45,13 @@ _COMES_S = 60.0  # until what a driver has written is seen
 _TAIL = 20  # lines of an error
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """A driver's work, before one is granted it.
-
-    :param runner: URL of the file to run, whose one argument is the folder's.
-    :param payload: what the granted driver reads.
-    :param limit: the longest wait for a driver.
-    :param lease_ttl_s: for how long each extension of the lease lasts that alone keeps other writers
-        away; ``None`` if the driver's commits depend on no lease.
-    """
-
-    folder: Folder
-    runner: str
-    payload: bytes
-    limit: timedelta = NO_LIMIT.in_cluster
-    lease_ttl_s: float | None = None
-
-
 @dataclass
 class DriverStart:
     """Has a driver started, records the first that waits in the folder, and grants it.
 
     :param place: where it runs.
+    :param submission: what it runs, and its folder.
+    :param limit: the longest wait for it.
     :param describe: returns the handle of a driver of a folder, by its grant, its hello and the TTL of
         the lease on which its commits depend.
     :param killed: set when the task was asked to stop.
@@ -77,7 +62,8 @@ class DriverStart:
     """
 
     place: Place
-    offer: Offer
+    submission: Submission
+    limit: timedelta
     describe: Callable[[Folder, Grant, Hello, float | None], Handle]
     killed: Flag
     patience: Patience
@@ -93,17 +79,17 @@ class DriverStart:
         :param started: records it.
         :raises NotSubmittedError: if the start fails before a driver waits.
         """
-        offer = self.offer
+        folder, handle = self.submission.files, None
+        payload = digest(self.submission.payload)
         self._begin()
-        handle, payload = None, digest(offer.payload)
         while True:
             step: object = LookLater("the storage is away")
-            with self.patience.waiting(f"a driver in {offer.folder.url}"):
-                view = _view(offer.folder, handle)
-                self.patience.end(offer.folder.url)
+            with self.patience.waiting(f"a driver in {folder.url}"):
+                view = _view(folder, handle)
+                self.patience.end(folder.url)
                 if view.is_granted and not handle:
                     raise NotSubmittedError(
-                        f"a driver in {offer.folder.url} of this task run is alive, so no other was "
+                        f"a driver in {folder.url} of this task run is alive, so no other was "
                         "started beside it: another process of the task has started it meanwhile",
                         remedy="no action if the task is retried: the next try finds its commit, or "
                         "ends it; else revoke it and clear the task",
@@ -117,17 +103,17 @@ class DriverStart:
 
     def _go_on(self, view: View, step: object, started: Callable[[Handle], None]) -> Handle | None:
         """Make one step towards a grant; return the driver that it has recorded, if any."""
-        offer = self.offer
+        folder = self.submission.files
         match step:
             case CompareAndSet(Grant() as grant):
                 # No driver is recorded before its payload is there.
-                offer.folder.write(PAYLOAD, offer.payload)
+                folder.write(PAYLOAD, self.submission.payload)
                 hello = next(hello for hello in view.hellos if hello.nonce == grant.nonce)
-                handle = self.describe(offer.folder, grant, hello, offer.lease_ttl_s)
+                handle = self.describe(folder, grant, hello, self.submission.lease_ttl_s)
                 started(handle)
                 return handle
             case WriteGrant(grant):
-                offer.folder.write(GRANT, grant.to_bytes())
+                folder.write(GRANT, grant.to_bytes())
             case NotGranted(reason):
                 raise NotSubmittedError(
                     f"no driver was granted: {reason}",
@@ -184,7 +170,7 @@ class DriverStart:
                 remedy="correct what the task's log shows of it; nothing was run",
             ) from error
         now = time.monotonic()
-        late = late_start(now - self._begun_s, self.offer.limit)
+        late = late_start(now - self._begun_s, self.limit)
         if late:
             raise NotSubmittedError(
                 f"no driver was granted: {late}", remedy="correct that; nothing was run"
@@ -202,7 +188,7 @@ class DriverStart:
 
     def _run(self) -> None:
         try:
-            self.place.start(self.offer.runner, (self.offer.folder.url,))
+            self.place.start(self.submission.application, self.submission.arguments)
         except Exception as error:  # noqa: BLE001 - told by the process that waits for the driver
             self.error = error
         self.returned_s = time.monotonic()

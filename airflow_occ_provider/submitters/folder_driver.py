@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from airflow_occ_provider.attempts.log.facts import Entry
+from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.attempts.submitter import (
     LEASE_TTL_FACT,
     SILENCE_FACT,
@@ -22,7 +24,7 @@ from airflow_occ_provider.driver.attempt import LIFE_S, REQUEST_S, silence_s
 from airflow_occ_provider.driver.contract import GRANT, REVOKED, Grant, Hello
 from airflow_occ_provider.errors import FenceError, OccError, SubmitterUnreachableError
 from airflow_occ_provider.submitters.attempt_files import Folder
-from airflow_occ_provider.submitters.driver_start import DriverStart, Offer
+from airflow_occ_provider.submitters.driver_start import DriverStart
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.followed_driver import FollowedDriver
 from airflow_occ_provider.submitters.patience import Patience
@@ -45,17 +47,19 @@ class FolderDriver:
 
     :param open_folder: opens the folder of an earlier process's driver by its URL.
     :param place: where it runs.
-    :param offer: the work; ``None`` to follow and end drivers of earlier processes.
+    :param submission: the work; ``None`` to follow and end drivers of earlier processes.
     :param origin: more facts of its handles, by which another process opens the folder.
     :param killed: set when the task was asked to stop.
+    :param start_limit: the longest wait for a driver.
     :param patience: for a storage that does not answer.
     """
 
     open_folder: Callable[[str], Folder]
     place: Place
-    offer: Offer | None = None
+    submission: Submission | None = None
     origin: Mapping[str, Any] = field(default_factory=dict)
     killed: Flag = field(default_factory=Flag)
+    start_limit: timedelta = timedelta.max
     patience: Patience = field(default_factory=Patience)
     _drivers: dict[str, FollowedDriver] = field(default_factory=dict, init=False)
     _start: DriverStart | None = field(default=None, init=False)
@@ -84,12 +88,13 @@ class FolderDriver:
 
         :raises NotSubmittedError: if the start fails before a driver waits.
         """
-        offer = self.offer
-        if offer is None:
+        submission = self.submission
+        if submission is None:
             raise AssertionError("there is nothing to submit")
         self._start = DriverStart(
             place=self.place,
-            offer=offer,
+            submission=submission,
+            limit=self.start_limit,
             describe=self._handle,
             killed=self.killed,
             patience=self.patience,
@@ -98,7 +103,7 @@ class FolderDriver:
         try:
             return self._start.granted(started)
         except BaseException:
-            self._revoke(offer.folder, "the attempt was given up before a driver was granted")
+            self._revoke(submission.files, "the attempt was given up before a driver was granted")
             call_apart(partial(self.place.kill, None), _KILL_S)
             raise
 
@@ -257,7 +262,8 @@ class FolderDriver:
         nonce = str(handle.facts["nonce"])
         if nonce not in self._drivers:
             url = str(handle.facts["folder"])
-            is_offered = self.offer and self.offer.folder.url == url
-            folder = self.offer.folder if self.offer and is_offered else self.open_folder(url)
+            submission = self.submission
+            is_mine = submission and submission.files.url == url
+            folder = submission.files if submission and is_mine else self.open_folder(url)
             self._drivers[nonce] = FollowedDriver(handle, folder, self.place)
         return self._drivers[nonce]

@@ -25,9 +25,7 @@ from pathlib import Path
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.hooks.drivers import offer_of
 from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_lock_options
-from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launcher
 from tests.bench.harness import Goal, conclude, show
@@ -143,8 +141,7 @@ def drive(folder: Path, stack: EmbeddedStack, submit: Path, name: str, number: i
         identity = {IDENTITY_VARIABLE: f"{name}-{number}"}
         environment = {**os.environ, **stack.environment, **identity, "BENCH_TIMES": str(times)}
         if name == "ours":
-            offer = offer_of(submission, AttemptFolder(submission.folder))
-            driver = Driver(local_driver(command, environment, offer))
+            driver = Driver(local_driver(command, environment, submission))
             driver.run([])
             code = driver.exit_code
         else:

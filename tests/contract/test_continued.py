@@ -43,6 +43,7 @@ from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Owner
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers import base, shared_queue, threads
 from airflow_occ_provider.triggers import driver as module
@@ -128,7 +129,7 @@ class Process:
         pass
 
     def prepared(self, job, options, *, without=()):
-        return nullcontext(Submission("run_job.py", ()))
+        return nullcontext(Submission("run_job.py", AttemptFolder("/private"), b"{}"))
 
     def forget(self, identity):
         self.world.forgotten.append(identity)

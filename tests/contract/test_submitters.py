@@ -22,7 +22,7 @@ from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.log.facts import read_fact
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TryKey
-from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob, Submission
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.errors import NotSubmittedError, StateStoreError
 from airflow_occ_provider.hooks.drivers import drivers_of, follower
@@ -32,7 +32,6 @@ from airflow_occ_provider.hooks.spark import spark_hook
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
@@ -73,8 +72,8 @@ def local(tmp_path):
     def make(job):
         folder = AttemptFolder(f"{tmp_path}/{secrets.token_hex(4)}")
         folder.write("run_job.py", Path(folder_job.__file__).read_bytes())
-        offer = Offer(folder, f"{folder.url}/run_job.py", b"{}")
-        words = [sys.executable, offer.runner, folder.url, SCRIPTS[job]]
+        offer = Submission(f"{folder.url}/run_job.py", folder, b"{}")
+        words = [sys.executable, offer.application, folder.url, SCRIPTS[job]]
         return local_driver(words, {**os.environ, IDENTITY_VARIABLE: KEY}, offer)
 
     return make
@@ -94,7 +93,7 @@ def yarn(request, tmp_path, monkeypatch):
 
     yield make
     for submitter in made:
-        submitter.offer.folder.write("revoked", b"the test is over")
+        submitter.submission.files.write("revoked", b"the test is over")
         submitter.place.kill(None)
 
 
@@ -121,7 +120,7 @@ def via(tmp_path, monkeypatch):
         folder, start = AttemptFolder(f"{tmp_path}/{secrets.token_hex(4)}"), ByPython(SCRIPTS[job])
         made.append((folder, start))
         folder.write("run_job.py", Path(folder_job.__file__).read_bytes())
-        offer = Offer(folder, f"{folder.url}/run_job.py", b"{}")
+        offer = Submission(f"{folder.url}/run_job.py", folder, b"{}")
         return FolderDriver(AttemptFolder, start, offer)
 
     yield make

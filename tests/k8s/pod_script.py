@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 from airflow_occ_provider.attempts.start_limit import NO_LIMIT
+from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.hooks.kubernetes import api_client
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.kubernetes.api import PodApi
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
@@ -83,7 +83,7 @@ def script_driver(script, key, parent, container=None):
     variables = {"env": [{"name": "PYTHONPATH", "value": str(ROOT)}]}
     launched = Launched(command, {**variables, **(container or {})}, [parent, *_python()])
     place = KubernetesPlace(api(), launch=launched, identity=key, application=key)
-    return FolderDriver(AttemptFolder, place, Offer(folder, "run_job.py", b"{}"))
+    return FolderDriver(AttemptFolder, place, Submission("run_job.py", folder, b"{}"))
 
 
 def _python():

@@ -16,10 +16,8 @@ from airflow_occ_provider.attempts.staging import offered
 from airflow_occ_provider.attempts.start_limit import NO_LIMIT
 from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.submitter import Ended
-from airflow_occ_provider.driver.contract import PAYLOAD
 from airflow_occ_provider.hooks.kubernetes import of_pod
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from tests.k8s.cluster.node import ADDRESS, API
@@ -62,8 +60,7 @@ def test_a_driver_of_spark_runs_once_and_tells_its_exit_code(tmp_path):
         runner, (url,) = submission.application, submission.arguments
         launched = Submitted(runner, url, environment(tmp_path / "spark", tmp_path))
         place = KubernetesPlace(api(), launch=launched, identity=key, application="A job: 1")
-        offer = Offer(folder, runner, submission.content[PAYLOAD])
-        driver = FolderDriver(AttemptFolder, place, offer)
+        driver = FolderDriver(AttemptFolder, place, submission)
         handle, entries = driver.submit(lambda _: None), []
         until(lambda: (read := driver.read(handle, 0.1)) is None or entries.extend(read), "the end")
     assert driver.poll(handle) == Ended(78)

@@ -12,11 +12,10 @@ import pytest
 from airflow_occ_provider.attempts.staging import offered
 from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
-from airflow_occ_provider.driver.contract import PAYLOAD, Hello
+from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.embedded.spark import spark_environment
 from airflow_occ_provider.errors import NotSubmittedError
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.submitters.yarn.place import YarnPlace
@@ -79,10 +78,8 @@ def test_a_spark_driver_is_followed_beyond_a_crash_of_the_resource_manager(embed
     )
     with offered(SparkJob(str(job), (str(begun), str(latch))), {}, folder) as submission:
         launch = YarnLaunch(submission, yarn.environment(spark_environment(tmp_path / "spark")))
-        offer = Offer(folder, submission.application, submission.content[PAYLOAD])
-        driver = FolderDriver(
-            AttemptFolder, YarnPlace(manager, launch, {"spark.yarn.tags": "mine"}), offer
-        )
+        place = YarnPlace(manager, launch, {"spark.yarn.tags": "mine"})
+        driver = FolderDriver(AttemptFolder, place, submission)
         recorded, printed = [], []
         handle = driver.submit(recorded.append, printed.append)
         assert recorded == [handle]
@@ -158,7 +155,7 @@ def test_a_kill_before_a_hello_ends_what_was_submitted(embedded_yarn, tmp_path):
     threading.Thread(target=kill, daemon=True).start()
     with pytest.raises(NotSubmittedError, match="asked to stop"):
         driver.submit(lambda _: None)
-    tag = attempt_tag(driver.offer.folder.url)
+    tag = attempt_tag(driver.submission.files.url)
     until(
         lambda: [one.state for one in driver.place._manager.applications(tag)] == ["KILLED"], "its end"
     )

@@ -205,14 +205,14 @@ def test_a_local_url_is_a_path_on_the_drivers_machine(job, tmp_path):
     refuse_unproven(of_image, EMPTY, is_remote=True)
     folder = AttemptFolder(f"file://{tmp_path}/run/1")
     with offered(of_image, OURS, folder) as submission:
-        payload = json.loads(submission.content["payload"])
+        payload = json.loads(submission.payload)
     assert payload["application"] == "/opt/image/job.py"
 
 
 def test_a_driver_is_offered_the_job_that_the_task_has(job, tmp_path):
     folder = AttemptFolder(f"file://{tmp_path}/run/1")
     with offered(job, OURS, folder) as submission:
-        payload = json.loads(submission.content["payload"])
+        payload = json.loads(submission.payload)
         assert submission.arguments == (folder.url,)
         assert submission.application == f"{folder.url}/run_job.py"
         assert payload["application"] == f"{folder.url}/job/{Path(job.application).name}"
@@ -236,7 +236,7 @@ def test_what_a_waiting_task_has_offered_stays(job, tmp_path):
 
 
 def payload_of(submission):
-    return json.loads(submission.content["payload"])
+    return json.loads(submission.payload)
 
 
 def test_the_deploy_mode_that_spark_takes_decides(job):

@@ -10,14 +10,13 @@ from datetime import timedelta
 import pytest
 
 from airflow_occ_provider.attempts.start_limit import NO_LIMIT, StartLimit
-from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, Submission
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import NotSubmittedError, SubmitterUnreachableError
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters import cluster_place
 from airflow_occ_provider.submitters.cluster_place import ClusterPlace
-from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.processes import marked
 from tests.observed import until
@@ -75,7 +74,9 @@ def folder(tmp_path):
 
 
 def offering(folder, place):
-    return FolderDriver(AttemptFolder, place, Offer(AttemptFolder(str(folder)), "run_job.py", b"{}"))
+    return FolderDriver(
+        AttemptFolder, place, Submission("run_job.py", AttemptFolder(str(folder)), b"{}")
+    )
 
 
 def test_a_driver_that_says_hello_is_granted_and_the_wait_for_it_ends(folder):

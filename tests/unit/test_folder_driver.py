@@ -15,7 +15,7 @@ import pytest
 
 from airflow_occ_provider.attempts.driver import TICK_S
 from airflow_occ_provider.attempts.staging import offered
-from airflow_occ_provider.attempts.submission import SparkJob
+from airflow_occ_provider.attempts.submission import SparkJob, Submission
 from airflow_occ_provider.attempts.submitter import SILENCE_FACT, Ended, Handle, Running, Unseen
 from airflow_occ_provider.driver import attempt as attempt_half
 from airflow_occ_provider.driver import contract
@@ -30,7 +30,6 @@ from airflow_occ_provider.errors import (
 from airflow_occ_provider.in_driver.report import Lines
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
 from airflow_occ_provider.submitters import driver_start, folder_driver, followed_driver, patience
-from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.patience import Patience
 from airflow_occ_provider.submitters.place import Place
@@ -39,6 +38,7 @@ from tests.unit.folder_drivers import FolderDriverOfTest
 
 PAYLOAD = b'{"job": 1}'
 PERIODS = followed_driver._PERIODS
+HOUR = timedelta(hours=1)
 
 
 class Service(Place):
@@ -100,7 +100,7 @@ def opened(url):
 
 
 def offering(folder, service):
-    offer = Offer(opened(folder), "runner.py", PAYLOAD)
+    offer = Submission("runner.py", opened(folder), PAYLOAD)
     return FolderDriver(opened, service, offer, {"storage_conn_id": None})
 
 
@@ -209,9 +209,9 @@ def test_the_longer_a_driver_is_waited_for_the_rarer_are_the_looks(monkeypatch):
     monkeypatch.setattr(driver_start, "_GATE_S", 0.3)
     monkeypatch.setattr(driver_start, "time", clock := Clock())
     folder = EmptyFolder(clock)
-    offer = Offer(folder, "runner.py", PAYLOAD, timedelta(hours=1))
+    offer = Submission("runner.py", folder, PAYLOAD)
     with pytest.raises(NotSubmittedError, match="the job has not begun within"):
-        FolderDriver(opened, Service(), offer).submit(lambda _: None)
+        FolderDriver(opened, Service(), offer, start_limit=HOUR).submit(lambda _: None)
     pauses_s = [
         (begun_s, later_s - begun_s)
         for begun_s, later_s in zip(folder.listed_s, folder.listed_s[1:], strict=False)
@@ -234,17 +234,18 @@ def test_a_rare_look_does_not_delay_what_ends_the_wait(monkeypatch, reason):
 
     monkeypatch.setattr(driver_start, "_GATE_S", 0.3)
     monkeypatch.setattr(driver_start, "time", clock := Clock(wake))
-    offer = Offer(EmptyFolder(clock), "runner.py", PAYLOAD, timedelta(hours=1))
-    driver = FolderDriver(opened, Service(), offer)
+    offer = Submission("runner.py", EmptyFolder(clock), PAYLOAD)
+    driver = FolderDriver(opened, Service(), offer, start_limit=HOUR)
     with pytest.raises(NotSubmittedError, match=reason):
         driver.submit(lambda _: None)
     assert clock.now_s - clock.begun_s < 1202
 
 
 def test_a_driver_that_does_not_come_is_waited_for_no_longer_than_its_limit(folder):
-    limited = Offer(opened(folder), "runner.py", PAYLOAD, timedelta(milliseconds=50))
+    submitter = offering(folder, Service())
+    submitter.start_limit = timedelta(milliseconds=50)
     with pytest.raises(NotSubmittedError, match="start_timeout"):
-        FolderDriver(opened, Service(), limited).submit(lambda _: None)
+        submitter.submit(lambda _: None)
     assert (folder / "revoked").exists()
 
 
@@ -585,7 +586,7 @@ def test_a_storage_that_is_away_while_a_driver_is_granted_is_asked_again(folder)
     driver = FolderDriverOfTest(folder, "n1")
     service = Service(driver)
     away = Away(str(folder))
-    submitter = FolderDriver(opened, service, Offer(away, "runner.py", PAYLOAD))
+    submitter = FolderDriver(opened, service, Submission("runner.py", away, PAYLOAD))
     threading.Timer(0.1, lambda: setattr(away, "is_away", False)).start()
     submitter.submit(lambda _: None)
     service.join()
@@ -737,7 +738,7 @@ def leased(folder):
     """A driver that was granted under a lease, and the submitter and handle of its attempt."""
     driver, submitter = FolderDriverOfTest(folder, "n1"), offering(folder, service := Service())
     service.drivers = (driver,)
-    submitter.offer = replace(submitter.offer, lease_ttl_s=TTL_S)
+    submitter.submission = replace(submitter.submission, lease_ttl_s=TTL_S)
     handle = submitter.submit(lambda _: None)
     driver.join()
     return driver, submitter, handle
@@ -851,7 +852,7 @@ def test_a_lease_outlives_three_periods_of_all_that_an_answer_waits_for(tmp_path
     folder = AttemptFolder(str(tmp_path / "a"))
     job = SparkJob(__file__, table="/lake/t", lease_ttl_s=ttl_s)
     with offered(job, {}, folder) as submission:
-        payload = json.loads(submission.content["payload"])
+        payload = json.loads(submission.payload)
     assert (payload["ttl_s"], payload["is_leased"]) == (ttl_s, True)
     assert payload["guard"]["is_required"] is True
     pace = contract.Pace.of(payload["ttl_s"])
@@ -861,7 +862,7 @@ def test_a_lease_outlives_three_periods_of_all_that_an_answer_waits_for(tmp_path
 
 def test_without_a_lease_the_guard_may_be_missing(tmp_path):
     with offered(SparkJob(__file__, table="/lake/t"), {}, AttemptFolder(str(tmp_path / "a"))) as offer:
-        payload = json.loads(offer.content["payload"])
+        payload = json.loads(offer.payload)
     assert (payload["ttl_s"], payload["is_leased"]) == (attempt_half.LIFE_S, False)
     assert payload["guard"]["is_required"] is False
     assert offer.lease_ttl_s is None

@@ -109,7 +109,7 @@ class Clean(HudiCleanOperator):
         return run
 
     def drive(self, run, submission, listen):
-        payload = json.loads(submission.content["payload"])
+        payload = json.loads(submission.payload)
         assert (payload["application"], payload["arguments"]) == (clean_job.__file__, [self.table])
         assert payload["options"]["hoodie.client.heartbeat.interval_in_ms"] == "60000"
         self.runs, self.payload = self.runs + 1, payload

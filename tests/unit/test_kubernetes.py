@@ -14,12 +14,12 @@ from jsonschema import Draft7Validator
 from kubernetes.client import ApiException
 
 from airflow_occ_provider.attempts.start_limit import NO_LIMIT
+from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import NotSubmittedError, SubmitterUnreachableError
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters import cluster_place, driver_start
-from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.kubernetes.api import PodApi
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
@@ -428,7 +428,9 @@ def folder(tmp_path, monkeypatch):
 
 
 def offering(folder, place):
-    return FolderDriver(AttemptFolder, place, Offer(AttemptFolder(str(folder)), "run_job.py", b"{}"))
+    return FolderDriver(
+        AttemptFolder, place, Submission("run_job.py", AttemptFolder(str(folder)), b"{}")
+    )
 
 
 def test_a_driver_of_a_pod_is_granted_by_its_folder_whatever_it_says(folder):

@@ -19,14 +19,13 @@ from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.guards.one_table import OneTable
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob, Submission
 from airflow_occ_provider.attempts.submitter import SILENCE_FACT, Running
 from airflow_occ_provider.driver.contract import FIXED_FACTS
 from airflow_occ_provider.errors import FenceError
 from airflow_occ_provider.in_driver.report import LocalReport
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters import followed_driver, launcher
-from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.place import Place
 from tests.local_drivers import local_driver, local_drivers
@@ -73,7 +72,7 @@ def driven(folder, job, listeners, printed=None):
 
 
 def offer_in(folder):
-    return Offer(AttemptFolder(str(folder)), "run_job.py", b"{}")
+    return Submission("run_job.py", AttemptFolder(str(folder)), b"{}")
 
 
 class Here(Place):

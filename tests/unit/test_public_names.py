@@ -35,7 +35,7 @@ PUBLIC = {
     "assets.table": {"emit_asset_events", "hudi_asset", "normalized"},
     "hooks.hudi_table": {"HudiTableHook", "open_table", "storage_of"},
     "hooks.drivers": {
-        *("TaskDrivers", "drivers_of", "folder_driver", "follower", "offer_of", "open_folder"),
+        *("TaskDrivers", "drivers_of", "folder_driver", "follower", "open_folder"),
         "service_of",
     },
     "hooks.local": {"place_of_handle", "place_of_task"},

@@ -33,6 +33,7 @@ from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
 from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.flag import Flag
 from tests.unit.test_record import Store
 
@@ -260,8 +261,8 @@ def test_a_driver_that_starts_is_shown_with_all_its_options(dag, asked, monkeypa
         task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=sent.append), raising=False
     )
     task.hudi_defaults = {"a": "b"}
-    identity, content = {"AIRFLOW_OCC_IDENTITY": "one"}, {"payload": b"{}"}
-    submission = Submission("run.py", ("/private",), identity, "/private", content)
+    identity = {"AIRFLOW_OCC_IDENTITY": "one"}
+    submission = Submission("run.py", AttemptFolder("/private"), b"{}", environment=identity)
     run = SparkRun(task, context_of(task), Flag())
     driver = run.driver(submission)
     spark = driver.submitter.place._launch.spark

@@ -11,10 +11,9 @@ import pytest
 
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.start_limit import StartLimit, late_start
-from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, Submission
 from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters.driver_start import Offer
 from airflow_occ_provider.submitters.processes import marked
 from tests.local_drivers import local_driver
 
@@ -31,8 +30,10 @@ def test_a_task_without_a_limit_of_its_own_has_the_defaults():
 def test_a_spark_submit_that_hangs_is_ended_and_its_lines_are_shown(tmp_path):
     key, printed = f"late-{secrets.token_hex(6)}", []
     environment = {**os.environ, IDENTITY_VARIABLE: key}
-    offer = Offer(AttemptFolder(str(tmp_path)), "run_job.py", b"{}", timedelta(0))
-    driver = Driver(local_driver([sys.executable, "-c", HANGS], environment, offer), printed.append)
+    offer = Submission("run_job.py", AttemptFolder(str(tmp_path)), b"{}")
+    submitter = local_driver([sys.executable, "-c", HANGS], environment, offer)
+    submitter.start_limit = timedelta(0)
+    driver = Driver(submitter, printed.append)
     with pytest.raises(NotSubmittedError, match="the job has not begun within 0:00:00, the start_tim"):
         driver.run([])
     assert marked(key) == []
@@ -41,7 +42,7 @@ def test_a_spark_submit_that_hangs_is_ended_and_its_lines_are_shown(tmp_path):
 
 def test_what_spark_submit_prints_is_shown_before_a_driver_is_there(tmp_path):
     printed, environment = [], {**os.environ, IDENTITY_VARIABLE: "early"}
-    offer = Offer(AttemptFolder(str(tmp_path)), "run_job.py", b"{}")
+    offer = Submission("run_job.py", AttemptFolder(str(tmp_path)), b"{}")
     driver = Driver(
         local_driver(["sh", "-c", "echo resolving; exit 3"], environment, offer), printed.append
     )
