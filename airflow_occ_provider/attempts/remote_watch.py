@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from airflow_occ_provider.attempts.guards.table_guards import TableGuards
 from airflow_occ_provider.attempts.guards.table_views import TableView, TableViews
 from airflow_occ_provider.attempts.lease_audit import planned_in
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.log.facts import entry_of
+from airflow_occ_provider.attempts.log.facts import Entry, entry_of
 from airflow_occ_provider.attempts.log.kept_facts import kept_facts
 from airflow_occ_provider.attempts.outcome import Finding, Stop
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
@@ -23,15 +22,14 @@ from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.format.instant import State
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 
-_LONGEST_LOOK_S = 5.0
-_LOOK_S = 0.5
-_EARLY_S = 1.0
 _MOST_OF_PLANS = 8000  # characters
 
 
 @dataclass(slots=True)
 class RemoteWatch:
     """Watches a driver by separate looks, each of which returns soon.
+
+    Its guards look at the table each time: the views bound how often that is a request.
 
     :param views: of its table, which the watches of other drivers may share.
     :param echo: takes each line of its log.
@@ -50,8 +48,6 @@ class RemoteWatch:
     _log: DriverLog = field(default_factory=DriverLog, init=False)
     _early: EarlyStopGuard = field(init=False)
     _guards: TableGuards = field(init=False)
-    _is_read: bool = field(default=False, init=False)
-    _checked_s: float = field(default=float("-inf"), init=False)
     _planned: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -67,22 +63,16 @@ class RemoteWatch:
         state = self.submitter.poll(self.handle)
         if isinstance(state, Unseen):
             return state
-        until_s = time.monotonic() + (_LONGEST_LOOK_S if isinstance(state, Ended) else 0)
-        while not self._is_read:
-            has_read = self._read()
-            if self._is_read or time.monotonic() >= until_s:
-                break
-            if not has_read:
-                time.sleep(_LOOK_S)
-        if isinstance(state, Ended):
-            if self._is_read:
-                self._keep_plan(self.views.newest)
-            return state if self._is_read else Running()
-        # The looks come every ten seconds, as the guards do: a look some milliseconds early is theirs.
-        if time.monotonic() - self._checked_s >= self._guards.period_s - _EARLY_S:
-            self._checked_s = time.monotonic()
+        while entries := self.submitter.read(self.handle, 0):
+            for entry in entries:
+                self._take(entry)
+        if isinstance(state, Running):
             self._guards.check()
             self._keep_plan(self.views.current)
+        elif entries is None:
+            self._keep_plan(self.views.newest)
+        else:
+            return Running()
         return state
 
     @property
@@ -117,12 +107,8 @@ class RemoteWatch:
             if snapshot and found and found.state is State.INFLIGHT:
                 self._planned = {instant: planned_in(snapshot, instant)}
 
-    def _read(self) -> bool:
-        """Read what there is; whether there was anything."""
-        lines = self.submitter.read(self.handle, 0)
-        self._is_read = lines is None
-        for entry in lines or ():
-            if isinstance(entry, str):
-                self.echo(entry)
-            self._log.take(entry_of(entry) if isinstance(entry, str) else entry)
-        return bool(lines)
+    def _take(self, entry: Entry) -> None:
+        if isinstance(entry, str):
+            self.echo(entry)
+            entry = entry_of(entry)
+        self._log.take(entry)

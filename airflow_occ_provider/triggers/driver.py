@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 import zlib
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -40,7 +38,6 @@ from airflow_occ_provider.triggers.shared_views import shared_views
 from airflow_occ_provider.triggers.threads import in_thread
 
 _POLL_S = 10.0
-_LOG_S = 5.0
 _VIEWS = 8  # in a heartbeat's interval
 _RETRY_S = 1.0
 _UNSEEN_S = 600.0
@@ -51,7 +48,7 @@ _KILL_S = 20.0  # Airflow waits 30 s
 class HudiDriverTrigger(LeaseTrigger):
     """A trigger that fires when a driver has ended, and renews its lease until then.
 
-    It logs the driver's log, with named secrets masked, and ends the driver at the deadline, if its
+    It logs what is known of the driver, with named secrets masked, and ends it at the deadline, if its
     heartbeat can never tick again, if the lease is lost and nothing else keeps other writers away, and
     with ``early_stop="act"`` once it is certain that Hudi will refuse its write. Event statuses:
     ``ended``, with ``stop`` if the trigger ended the driver, with ``found`` if it was certain that Hudi
@@ -79,8 +76,6 @@ class HudiDriverTrigger(LeaseTrigger):
     tolerable_misses: int
     early_stop: str = EarlyStop.OFF.value
     strategy: str | None = None
-    _lines: deque[str] = field(init=False, default_factory=deque)
-    _logging: threading.Lock = field(init=False, default_factory=threading.Lock)
     _wake: Callable[[], object] = field(init=False, default=lambda: None)
 
     @property
@@ -125,7 +120,6 @@ class HudiDriverTrigger(LeaseTrigger):
         while True:
             state = await self._asked(self._look)
             if isinstance(state, Ended):
-                await self._call(self._log_lines)
                 found = self._watch.found
                 return {
                     "status": "ended",
@@ -146,26 +140,11 @@ class HudiDriverTrigger(LeaseTrigger):
                 self.log.warning("Ending %s: %s", self._handle, stop.line)
                 await self._asked(self._end)
             waits_for = () if keeping.done() else (keeping,)
-            await asyncio.wait(
-                [*waits_for, asyncio.create_task(self._pause())],
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            pause = asyncio.create_task(asyncio.sleep(_until_look(self.table, time.monotonic())))
+            await asyncio.wait([*waits_for, pause], return_when=asyncio.FIRST_COMPLETED)
 
-    async def _pause(self) -> None:
-        """Wait for the next look; log in between what was read."""
-        look_s = _until_look(self.table, now_s := time.monotonic())
-        log_s = _until_logging(now_s)
-        if not self._lines or log_s > look_s:
-            await asyncio.sleep(look_s)
-            return
-        await asyncio.sleep(log_s)
-        await self._call(self._log_lines)
-        await asyncio.sleep(look_s - log_s)
-
-    def _log_lines(self) -> None:
-        with self._logging:  # a pause goes on if the lease is lost in it
-            while self._lines:
-                self.log.info(mask_named(self._lines.popleft().rstrip()))
+    def _echo(self, line: str) -> None:
+        self.log.info(mask_named(line.rstrip()))
 
     async def _is_leased(self, keeping: asyncio.Task[LeaseLostError]) -> bool:
         """Whether the lease is held now, and so was until the driver's end."""
@@ -251,7 +230,7 @@ class HudiDriverTrigger(LeaseTrigger):
             shared_views(self.table, self.storage_conn_id, self.interval_ms / 1000 / _VIEWS),
             HeartbeatRule(self.interval_ms, self.tolerable_misses),
             self.log,
-            self._lines.append,
+            self._echo,
             EarlyStop(self.early_stop),
             Strategy(self.strategy) if self.strategy else None,
         )
@@ -274,15 +253,6 @@ def _until_look(table: str, now_s: float) -> float:
     All do so at the same moments, since they share a listing. The tables have different moments.
     """
     return _POLL_S - (now_s + zlib.crc32(table.encode()) / 1000) % _POLL_S
-
-
-def _until_logging(now_s: float) -> float:
-    """Return the seconds until the triggers of this process log the lines of their drivers.
-
-    All do so at the same moments: each time that a line wakes Airflow's triggerer, it makes several
-    queries to its database (Airflow 3.3.2, ``TriggerRunnerSupervisor.run_once``).
-    """
-    return _LOG_S - now_s % _LOG_S
 
 
 def _reason(stop: Stop) -> dict[str, str | None]:
