@@ -38,15 +38,10 @@ def record(folder: Path) -> None:
         log = f"{running.container.manager}/ws/v1/node/containers/{running.container.id}/logs/stderr"
         while "error 200" not in get(f"{log}?size=-8192").decode():
             time.sleep(0.1)
-        answers = {
-            "running.json": get(address),
-            "attempts.json": get(f"{address}/appattempts"),
-            "log.txt": get(f"{log}?size=-1000"),
-        }
+        answers = {"running.json": get(address), "attempts.json": get(f"{address}/appattempts")}
         latch.touch()
         while not isinstance(driver.place.state(handle), Ended):
             time.sleep(0.1)
-        answers["failed.json"] = get(address)
     for name, answer in answers.items():
         (FOLDER / name).write_bytes(answer.replace(str(folder).encode(), b"/yarn"))
 

@@ -20,7 +20,7 @@ import json, sys
 from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
 from airflow_occ_provider.submitters.yarn.web import Access
 address, extra, application = sys.argv[1:]
-manager = ResourceManager([address], access=Access.of(json.loads(extra)), patience_s=0)
+manager = ResourceManager([address], access=Access.of(json.loads(extra)))
 manager.kill(application)
 print(manager.application(application), manager.applications("a tag"))
 """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_occ_provider.submitters.yarn.place import COMMON_TAG
 from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
-from airflow_occ_provider.submitters.yarn.submission_conf import COMMON_TAG
 from tests.demo import yarn_connection
 from tests.faults.rig import SETTINGS
 from tests.rows import count_rows

@@ -11,17 +11,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
-from airflow_occ_provider.submitters.yarn.container import Container
-from airflow_occ_provider.submitters.yarn.resource_manager import Application, ResourceManager
+from airflow_occ_provider.submitters.yarn.resource_manager import (
+    Container,
+    ResourceManager,
+)
 from airflow_occ_provider.submitters.yarn.web import Access
 from tests.golden.record_yarn import FOLDER
 from tests.services.certificates import make_certificates
 
 RUNNING = (FOLDER / "running.json").read_bytes()
-FAILED = (FOLDER / "failed.json").read_bytes()
-HEAD, _, _ = (FOLDER / "log.txt").read_bytes().partition(b"LogLength:")
 NAME = json.loads(RUNNING)["app"]["id"]
-LAST_LINES = ["said to stderr\n"]
 NOT_FOUND = b'{"RemoteException":{"exception":"NotFoundException","message":"it is not found"}}'
 
 
@@ -95,40 +94,12 @@ def test_an_application_is_read(server):
     assert found.container.node.startswith("localhost:")
 
 
-def test_a_failed_application_names_its_exit_code():
-    found = Application.of(json.loads(FAILED)["app"])
-    assert (found.state, found.exit_code, found.is_over) == ("FAILED", 78, True)
-
-
-@pytest.mark.parametrize(
-    ("state", "status", "diagnostics", "code"),
-    [
-        ("FINISHED", "SUCCEEDED", "", 0),
-        ("FINISHED", "FAILED", "User application exited with status 78", 78),
-        ("FINISHED", "FAILED", "Uncaught exception: of the job", 1),
-        ("FAILED", "FAILED", "exited with  exitCode: 0\nFailing", 1),
-        ("FAILED", "FAILED", "exited with  exitCode: 137\nFailing", -9),
-        ("FAILED", "FAILED", "exited with  exitCode: -104\nFailing", -9),
-        ("KILLED", "KILLED", "Application was killed by user", -9),
-    ],
-)
-def test_the_exit_code(state, status, diagnostics, code):
-    answer = {"id": NAME, "state": state, "finalStatus": status, "diagnostics": diagnostics}
-    assert Application.of(answer).exit_code == code
-
-
 def test_an_unknown_application_is_none_and_none_has_the_tag(server):
     server.on("cluster/apps", b'{"apps":{}}')
     manager = ResourceManager([server.url])
     assert manager.application("application_1_0001") is None
     assert manager.applications("Some,Tag") == []
     assert server.asked[-1][1] == "/ws/v1/cluster/apps?applicationTags=some%2Ctag"
-
-
-def test_the_latest_application_of_a_tag_comes_first(server):
-    apps = [{**json.loads(RUNNING)["app"], "id": f"a{n}", "startedTime": n} for n in (1, 3, 2)]
-    server.on("cluster/apps", json.dumps({"apps": {"app": apps}}).encode())
-    assert [one.id for one in ResourceManager([server.url]).applications("t")] == ["a3", "a2", "a1"]
 
 
 def test_the_drivers_of_all_attempts_of_an_application_are_listed(server):
@@ -166,17 +137,12 @@ def test_a_kill_goes_to_the_active_manager(server, other, closed):
 
 @pytest.mark.parametrize("code", [301, 302, 307])
 def test_a_node_that_redirects_to_another_host_is_not_followed(server, other, code):
-    """Its answer would be logged as the driver's, or taken for the state of the container."""
+    """Its answer would be taken for the state of the container."""
     container = Container(server.url, "container_1_1_01_000001", "node:1")
-    for path, answer in (
-        ("", b'{"container": {"state": "EXITED_WITH_SUCCESS"}}'),
-        ("/logs/stderr", b"LogLength:3\nLogContents:\nabc\n"),
-    ):
-        path = f"node/containers/{container.id}{path}"  # noqa: PLW2901
-        server.on(path, b"", code, Location=f"{other.url}/ws/v1/{path}")
-        other.on(path, answer)
+    path = f"node/containers/{container.id}"
+    server.on(path, b"", code, Location=f"{other.url}/ws/v1/{path}")
+    other.on(path, b'{"container": {"state": "EXITED_WITH_SUCCESS"}}')
     assert container.lives(1) is None
-    assert container.last_lines() == []
     assert other.asked == []
 
 
@@ -195,13 +161,6 @@ def test_a_refusal_is_named(server):
         ResourceManager([server.url]).kill(NAME)
 
 
-def test_a_call_that_needs_an_answer_is_repeated(server):
-    answers = iter([(500, b"starting", {}), (200, b'{"apps":{}}', {})])
-    server.answers["/ws/v1/cluster/apps"] = lambda _: next(answers)
-    assert ResourceManager([server.url]).applications("t") == []
-    assert len(server.asked) == 2
-
-
 @pytest.mark.parametrize("address", ["rm:8088", "ftp://rm", "http://me:secret@rm:8088", ""])
 def test_an_address_that_is_none_is_refused_without_its_password(address):
     with pytest.raises(ConfigurationError, match="yarn_resourcemanager_webapp_address") as refusal:
@@ -211,43 +170,6 @@ def test_an_address_that_is_none_is_refused_without_its_password(address):
 
 def container(server):
     return Container(server.url, "container_1", "node:1")
-
-
-def on_log(server, body, **headers):
-    server.on("node/containers/container_1/logs/stderr", body, **headers)
-
-
-def test_the_recorded_log_is_cut_out_of_its_answer(server):
-    on_log(server, (FOLDER / "log.txt").read_bytes())
-    assert container(server).last_lines() == LAST_LINES
-    assert server.asked[-1][1].endswith("/logs/stderr?size=-8192")
-
-
-def test_of_a_long_log_the_last_lines_are_read(server):
-    content = b"".join(b"line %d\n" % number for number in range(1000))[-8192:]
-    foot = b"\nEnd of LogType:stderr.This log file belongs to a running container\n"
-    on_log(server, HEAD + b"LogLength:9990\nLogContents:\n" + content + foot)
-    lines = container(server).last_lines()
-    assert lines == [f"line {number}\n" for number in range(980, 1000)]
-
-
-def test_a_log_of_odd_bytes_has_lines(server):
-    on_log(server, HEAD + b"LogLength:6\nLogContents:\na\xff\n\nb\r")
-    assert container(server).last_lines() == ["a\ufffd\n", "\n", "b\n"]
-
-
-def test_a_log_that_is_not_served_has_none(server, closed):
-    assert container(server).last_lines() == []
-    assert Container(closed, "container_1", "").last_lines() == []
-    for body in (b"<html>a proxy</html>", b"LogLength:x\nLogContents:\n", b""):
-        on_log(server, body)
-        assert container(server).last_lines() == []
-
-
-def test_a_connection_that_breaks_gives_a_part_or_nothing(server):
-    body = HEAD + b"LogLength:10\nLogContents:\n01234"
-    on_log(server, body, **{"Content-Length": str(len(body) + 5)})
-    assert container(server).last_lines() in ([], ["01234\n"])
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ import pytest
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import SubmitterUnreachableError
-from airflow_occ_provider.submitters.yarn.place import YarnPlace
+from airflow_occ_provider.submitters.yarn.place import YarnPlace, attempt_tag, submission_conf
 from airflow_occ_provider.submitters.yarn.resource_manager import Application, ResourceManager
-from airflow_occ_provider.submitters.yarn.submission_conf import attempt_tag, submission_conf
 
 NAME, FOLDER = "application_1_0001", "file:///lake/.airflow_occ/t/key/0001"
 FIRST, SECOND = "container_1_0001_01_000001", "container_1_0001_02_000001"
@@ -29,14 +28,10 @@ class Container:
     def lives(self, _):
         return self.proof
 
-    def last_lines(self):
-        return [f"the end of {self.id}\n"]
-
 
 def application(state="RUNNING", container=None, **more):
     values = {"container": container, "started_ms": 1, "tags": frozenset((attempt_tag(FOLDER),)), **more}
-    final = state if state in ("KILLED", "FAILED") else "UNDEFINED"
-    return Application(NAME, state, final, **{"tracking_url": "", "diagnostics": "", **values})
+    return Application(NAME, state, **{"tracking_url": "", "diagnostics": "", **values})
 
 
 class Manager(ResourceManager):
@@ -51,8 +46,7 @@ class Manager(ResourceManager):
             raise self.shown
         return self.shown if self.shown and self.shown.id == name else None
 
-    def applications(self, tag, patience_s=None):
-        assert patience_s == 0, "a signal handler has no time"
+    def applications(self, tag):
         if isinstance(self.shown, Exception):
             raise self.shown
         return [self.shown] if self.shown and tag in self.shown.tags else []
@@ -98,11 +92,8 @@ def test_a_hello_may_name_anything(text):
     [
         (application("RUNNING", Container(None)), Running()),
         (application("KILLED", Container(True)), Running()),
-        (application("KILLED", Container(False)), Ended(-9)),
-        (
-            application("FAILED", Container(False), diagnostics="exited with status 78"),
-            Ended(78),
-        ),
+        (application("KILLED", Container(False)), Ended(None)),
+        (application("FAILED", Container(False)), Ended(None)),
     ],
 )
 def test_a_final_state_is_an_end_only_with_a_proof(shown, expected):
@@ -163,15 +154,14 @@ def test_before_a_hello_yarn_says_why_no_driver_comes():
     told = failure(application("FAILED", Container(False), diagnostics="no such queue"))
     assert f"{NAME} is FAILED: no such queue\n" in told
     assert f"yarn logs -applicationId {NAME}" in told
-    assert f"the end of {FIRST}\n" in told
     assert f"{ADDRESS} shows no application with the tag {attempt_tag(FOLDER)}" in failure(None)
 
 
-def test_of_a_driver_that_failed_the_task_shows_where_its_log_is_and_its_end():
+def test_of_a_driver_that_failed_the_task_shows_where_its_log_is():
     shown = application("FAILED", Container(False, SECOND), tracking_url="http://rm:8088/app")
     where = f"YARN has the driver's log: yarn logs -applicationId {NAME}, and http://rm:8088/app\n"
     lines = YarnPlace(Manager(shown, Container(False))).last_lines(handle_of())
-    assert lines == [where, f"the end of {FIRST}\n"]
+    assert lines == [where]
     assert YarnPlace(Manager(AWAY)).last_lines(handle_of()) == []
     assert YarnPlace(Manager(None)).last_lines(handle_of()) == []
 

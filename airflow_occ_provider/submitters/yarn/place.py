@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,10 +11,16 @@ from airflow_occ_provider.attempts.submitter import URL_FACT, Ended, Handle, Run
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import SubmitterUnreachableError
 from airflow_occ_provider.submitters.cluster_place import ClusterLaunch, ClusterPlace
-from airflow_occ_provider.submitters.yarn.container import Container
-from airflow_occ_provider.submitters.yarn.resource_manager import Application, ResourceManager
-from airflow_occ_provider.submitters.yarn.submission_conf import attempt_tag, submission_conf
+from airflow_occ_provider.submitters.yarn.resource_manager import (
+    Application,
+    Container,
+    ResourceManager,
+)
 
+COMMON_TAG = "airflow_occ"
+"""The tag of all applications that this provider submits."""
+_ATTEMPTS = "spark.yarn.maxAppAttempts"
+_TAGS = "spark.yarn.tags"
 _APPLICATION = re.compile(r"application_[0-9]{1,20}_[0-9]{1,20}")
 _CONTAINER = re.compile(r"container_(?:e[0-9]+_)?[0-9]+_[0-9]+_[0-9]+_[0-9]+")
 
@@ -46,15 +53,16 @@ class YarnPlace(ClusterPlace):
         :raises SubmitterUnreachableError: if the ResourceManager does not answer.
         """
         tag = attempt_tag(folder)
-        applications = self._manager.applications(tag, patience_s=0)
+        applications = self._manager.applications(tag)
         if not applications:
             shown = " and ".join(self._manager.addresses)
             return f"{shown} shows no application with the tag {tag}: is it that of another cluster?"
         application = applications[0]
         if not application.is_over:
             return ""
-        lines = _last_lines(application, application.container)
-        return f"{application.id} is {application.state}: {application.diagnostics}\n{''.join(lines)}"
+        return (
+            f"{application.id} is {application.state}: {application.diagnostics}\n{_where(application)}"
+        )
 
     def identify(self, hello: Hello) -> tuple[str, Mapping[str, object]]:
         """Return the driver's application, as it has named it."""
@@ -98,7 +106,7 @@ class YarnPlace(ClusterPlace):
                 f"{application.id} is {application.state}, but the driver's node {container.node} does "
                 "not prove that it has ended"
             )
-        return Running() if lives else Ended(application.exit_code if is_latest else None)
+        return Running() if lives else Ended(None)
 
     def end(self, handle: Handle | None, folder: str) -> None:
         """Kill the applications of an attempt.
@@ -106,16 +114,16 @@ class YarnPlace(ClusterPlace):
         :raises SubmitterUnreachableError: if the ResourceManager does not answer.
         """
         folder = str(handle.facts.get("folder", "")) if handle else folder
-        for application in self._manager.applications(attempt_tag(folder), patience_s=0):
+        for application in self._manager.applications(attempt_tag(folder)):
             if not application.is_over:
                 self._manager.kill(application.id)
 
     def last_lines(self, handle: Handle) -> list[str]:
-        """Return where YARN has the driver's log, and its end if the node still serves it."""
+        """Return where YARN has the driver's log."""
         with suppress(SubmitterUnreachableError):
             application = self._application(handle)
             if application:
-                return _last_lines(application, self._container(application, handle))
+                return [_where(application)]
         return []
 
     def _application(self, handle: Handle) -> Application | None:
@@ -140,7 +148,32 @@ def _shaped(shape: re.Pattern[str], hello: Hello, name: str) -> str:
     return text if shape.fullmatch(text) else ""
 
 
-def _last_lines(application: Application, container: Container | None) -> list[str]:
-    where = f"YARN has the driver's log: yarn logs -applicationId {application.id}"
+def _where(application: Application) -> str:
+    """Return where YARN has the log of its driver."""
     shown = f", and {application.tracking_url}" if application.tracking_url else ""
-    return [f"{where}{shown}\n", *(container.last_lines() if container else ())]
+    return f"YARN has the driver's log: yarn logs -applicationId {application.id}{shown}\n"
+
+
+def attempt_tag(folder: str) -> str:
+    """Return the tag of what was submitted for one attempt.
+
+    :param folder: URL of the attempt's folder.
+    """
+    return f"{COMMON_TAG}_{hashlib.sha256(folder.encode()).hexdigest()[:32]}"
+
+
+def submission_conf(conf: Mapping[str, object], folder: str) -> dict[str, str]:
+    """Return Spark's configuration for one submission.
+
+    A second attempt of YARN is not granted, and costs a container for nothing.
+
+    :param conf: the user's configuration.
+    :param folder: URL of the attempt's folder.
+    """
+    tags = [tag.strip() for tag in str(conf.get(_TAGS, "")).split(",") if tag.strip()]
+    return {
+        _ATTEMPTS: "1",
+        **{name: str(value) for name, value in conf.items()},
+        _TAGS: ",".join([*tags, COMMON_TAG, attempt_tag(folder)]),
+        "spark.yarn.submit.waitAppCompletion": "false",
+    }

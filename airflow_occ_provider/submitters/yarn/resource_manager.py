@@ -1,26 +1,82 @@
-"""A client of the ResourceManager's REST interface."""
+"""Clients of YARN's REST interfaces: of its ResourceManager, and of its nodes."""
 
 from __future__ import annotations
 
 import http
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
-from airflow_occ_provider.submitters.yarn.container import Container
 from airflow_occ_provider.submitters.yarn.web import AUTHENTICATION_FIELD, NOT_SECURED, Access
+
+if TYPE_CHECKING:
+    import requests
 
 MANAGERS_FIELD = "yarn_resourcemanager_webapp_address"
 """The key of a connection's extra that names the ResourceManagers of its cluster."""
 _OVER = frozenset(("FINISHED", "FAILED", "KILLED"))
-_CODE = re.compile(r"(?:exited with status|exitCode:) (-?\d+)")
+_EXITED = re.compile(r"DONE|EXITED_\w+|CONTAINER_CLEANEDUP_AFTER_KILL|CONTAINER_RESOURCES_CLEANINGUP")
+_TIMEOUT_S = 10.0
 _APPS = "/ws/v1/cluster/apps"
-_PAUSE_S = 0.5
 _REASON_LENGTH = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container and where it runs.
+
+    :param manager: web address of its NodeManager.
+    :param id: such as ``container_1795412430323_0001_01_000001``.
+    :param node: host and port by which YARN names the node.
+    :param access: to its NodeManager.
+    """
+
+    manager: str
+    id: str
+    node: str
+    access: Access = NOT_SECURED
+
+    @classmethod
+    def of(cls, logs: str, node: str, access: Access = NOT_SECURED) -> Container | None:
+        """Return the container with a page of logs, as the ResourceManager names it.
+
+        :param logs: ``http://host:port/node/containerlogs/CONTAINER/USER``.
+        :param node: host and port of the node.
+        :param access: to the NodeManager.
+        """
+        parts = urlsplit(logs)
+        found = re.search(r"/containerlogs/(container_\w+)", parts.path)
+        return cls(f"{parts.scheme}://{parts.netloc}", found[1], node, access) if found else None
+
+    def lives(self, since_ms: int) -> bool | None:
+        """Return whether its processes may run; ``None`` if the node does not prove it.
+
+        :param since_ms: before its start. A NodeManager that started later may have lost it.
+        """
+        try:
+            answer = self._ask(f"/containers/{quote(self.id)}")
+            if answer.ok:
+                return not _EXITED.fullmatch(answer.json()["container"]["state"])
+        except (OSError, ValueError, KeyError):
+            return None
+        is_unknown = answer.status_code == http.HTTPStatus.NOT_FOUND and "NotFound" in answer.text
+        return False if is_unknown and self._has_run_since(since_ms) else None
+
+    def _has_run_since(self, since_ms: int) -> bool:
+        try:
+            return bool(0 < self._ask("/info").json()["nodeInfo"]["nmStartupTime"] <= since_ms)
+        except (OSError, ValueError, KeyError):
+            return False
+
+    def _ask(self, path: str) -> requests.Response:
+        """Return the NodeManager's answer, of any status.
+
+        :raises OSError: if there is none.
+        """
+        return self.access.ask("GET", f"{self.manager}/ws/v1/node{path}", timeout_s=_TIMEOUT_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +84,6 @@ class Application:
     """An application as the ResourceManager describes it.
 
     :param state: such as ``RUNNING``. In a final state its containers may still run.
-    :param final_status: ``SUCCEEDED``, ``FAILED`` or ``KILLED``; ``UNDEFINED`` before its end.
     :param diagnostics: why it failed.
     :param tags: in lower case, as YARN keeps them.
     :param started_ms: when it was submitted, in milliseconds of the ResourceManager's clock.
@@ -37,7 +92,6 @@ class Application:
 
     id: str
     state: str
-    final_status: str
     diagnostics: str
     tags: frozenset[str]
     started_ms: int
@@ -49,17 +103,6 @@ class Application:
         """Whether the ResourceManager has ended it."""
         return self.state in _OVER
 
-    @property
-    def exit_code(self) -> int:
-        """The driver's exit code, negative for a signal, as far as YARN names it."""
-        if self.final_status == "SUCCEEDED":
-            return 0
-        named = _CODE.search(self.diagnostics)
-        code = int(named[1]) if named else 1
-        if self.state == "KILLED" or code < 0:  # a negative one is YARN's own, which killed it
-            return -9
-        return 128 - code if code > 128 else code or 1
-
     @classmethod
     def of(cls, answer: Mapping[str, Any], access: Access = NOT_SECURED) -> Application:
         """Read an answer of the ResourceManager.
@@ -69,7 +112,6 @@ class Application:
         return cls(
             answer["id"],
             answer["state"],
-            answer.get("finalStatus", ""),
             answer.get("diagnostics", ""),
             frozenset(filter(None, answer.get("applicationTags", "").split(","))),
             answer.get("startedTime", 0),
@@ -84,24 +126,20 @@ class ResourceManager:
 
     :param addresses: web addresses, such as ``http://rm1:8088``.
     :param access: to their web services.
-    :param timeout_s: of each call.
-    :param patience_s: seconds during which calls that need an answer are repeated.
     """
 
     addresses: Sequence[str]
     access: Access = NOT_SECURED
-    timeout_s: float = 10.0
-    patience_s: float = 30.0
     _active: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
-        self.addresses = tuple(one.rstrip("/") for one in self.addresses)
-        for one in self.addresses or ("",):
-            parts = urlsplit(one)
+        self.addresses = tuple(address.rstrip("/") for address in self.addresses)
+        for address in self.addresses or ("",):
+            parts = urlsplit(address)
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
                 raise ConfigurationError(
                     MANAGERS_FIELD,
-                    f"{parts.hostname or one!r} is not a web address without a password",
+                    f"{parts.hostname or address!r} is not a web address without a password",
                     remedy="give addresses such as http://rm1:8088",
                 )
 
@@ -113,18 +151,14 @@ class ResourceManager:
         answer = self._ask("GET", f"{_APPS}/{quote(application, safe='')}")
         return Application.of(answer["app"], self.access) if answer else None
 
-    def applications(self, tag: str, patience_s: float | None = None) -> list[Application]:
-        """Return the applications with a tag, in any state, the latest first.
+    def applications(self, tag: str) -> list[Application]:
+        """Return the applications with a tag, in any state.
 
-        :param patience_s: in place of the ResourceManager's; 0 for one call.
-
-        :raises SubmitterUnreachableError: if no active ResourceManager answers within the patience.
+        :raises SubmitterUnreachableError: if no active ResourceManager answers one call.
         """
-        path = f"{_APPS}?applicationTags={quote(tag.lower(), safe='')}"
-        patience_s = self.patience_s if patience_s is None else patience_s
-        answer = (self._ask("GET", path, patience_s=patience_s) or {}).get("apps") or {}
-        applications = [Application.of(fields, self.access) for fields in answer.get("app", ())]
-        return sorted(applications, key=lambda app: (app.started_ms, app.id), reverse=True)
+        answer = self._ask("GET", f"{_APPS}?applicationTags={quote(tag.lower(), safe='')}") or {}
+        shown = (answer.get("apps") or {}).get("app", ())
+        return [Application.of(fields, self.access) for fields in shown]
 
     def containers(self, application: str) -> list[Container]:
         """Return the drivers' containers of all attempts of an application.
@@ -146,30 +180,24 @@ class ResourceManager:
         """
         self._ask("PUT", f"{_APPS}/{quote(application, safe='')}/state", {"state": "KILLED"})
 
-    def _ask(
-        self, method: str, path: str, body: Mapping[str, str] | None = None, *, patience_s: float = 0
-    ) -> Any:
+    def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
         """Return the active ResourceManager's answer; ``None`` for "not found"."""
-        deadline = time.monotonic() + patience_s
-        while True:
-            reasons = []
-            for address in sorted(self.addresses, key=lambda one: one != self._active):
-                try:
-                    answer = self._call(address, method, path, body)
-                except (OSError, ValueError) as error:
-                    reasons.append(f"{address}: {error}")
-                else:
-                    self._active = address
-                    return answer
-            if time.monotonic() >= deadline:
-                raise SubmitterUnreachableError(
-                    f"no active ResourceManager answers: {'; '.join(reasons)}",
-                    remedy="check the addresses, and that a ResourceManager is active",
-                )
-            time.sleep(_PAUSE_S)
+        reasons = []
+        for address in sorted(self.addresses, key=lambda address: address != self._active):
+            try:
+                answer = self._call(address, method, path, body)
+            except (OSError, ValueError) as error:
+                reasons.append(f"{address}: {error}")
+            else:
+                self._active = address
+                return answer
+        raise SubmitterUnreachableError(
+            f"no active ResourceManager answers: {'; '.join(reasons)}",
+            remedy="check the addresses, and that a ResourceManager is active",
+        )
 
     def _call(self, address: str, method: str, path: str, body: Mapping[str, str] | None) -> Any:
-        answer = self.access.ask(method, f"{address}{path}", timeout_s=self.timeout_s, body=body)
+        answer = self.access.ask(method, f"{address}{path}", timeout_s=_TIMEOUT_S, body=body)
         if answer.ok and not answer.is_redirect:
             return answer.json()  # a standby's is a sentence
         if answer.status_code == http.HTTPStatus.NOT_FOUND and "NotFoundException" in answer.text:
