@@ -17,8 +17,7 @@ from airflow_occ_provider.hooks.kubernetes import api_client
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.kubernetes.api import PodApi
-from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
-from airflow_occ_provider.submitters.kubernetes.submission_conf import pod_name
+from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace, pod_name
 from tests.contract import folder_job
 from tests.k8s import make_pod
 
@@ -29,6 +28,11 @@ ROOT = Path(__file__).parents[2]
 def api(namespace=NAMESPACE):
     """Return the API of the cluster that KUBECONFIG names."""
     return PodApi(api_client({}), namespace)
+
+
+def has_begun(pod):
+    """Whether the driver's container was started."""
+    return not {"running", "terminated"}.isdisjoint(pod._state)
 
 
 def follower():

@@ -26,12 +26,12 @@ from airflow_occ_provider.attempts.record import RECORD_KEY
 from airflow_occ_provider.embedded.spark import spark_environment
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.submitters.kubernetes.place import IDENTITY_LABEL
 from airflow_occ_provider.submitters.kubernetes.pod import Pod
-from airflow_occ_provider.submitters.kubernetes.submission_conf import IDENTITY_LABEL
 from tests.k8s.cluster.node import ADDRESS
 from tests.k8s.conftest import Kubelet, left
 from tests.k8s.jobs.insert_rows import ROWS
-from tests.k8s.pod_script import api
+from tests.k8s.pod_script import api, has_begun
 from tests.k8s.spark import CONNECTION, NAMESPACE, environment, prepare_namespace
 from tests.k8s.stand_in import PLACE
 from tests.table_properties import table_properties
@@ -158,7 +158,7 @@ class Rig:
             self.until(lambda: "Early conflict detection" in log.read_text())
             time.sleep(self.random.uniform(0, 8))
         elif fault != "worker killed at the gate":
-            self.until(lambda: any(pod.has_begun for pod in self.pods()))
+            self.until(lambda: any(map(has_begun, self.pods())))
             time.sleep(self.random.uniform(0, 6 if "RIG_FOLDER" in os.environ else 25))
 
     def run(self, name, fault):

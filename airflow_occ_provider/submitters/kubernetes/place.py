@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,14 +17,12 @@ from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError, S
 from airflow_occ_provider.submitters.cluster_place import ClusterLaunch, ClusterPlace
 from airflow_occ_provider.submitters.kubernetes.api import PodApi
 from airflow_occ_provider.submitters.kubernetes.pod import Pod
-from airflow_occ_provider.submitters.kubernetes.submission_conf import (
-    IDENTITY_LABEL,
-    NAMESPACE,
-    identity_label,
-    pod_name,
-    submission_conf,
-)
 
+IDENTITY_LABEL = "airflow-occ-identity"
+_NAMESPACE = "spark.kubernetes.namespace"
+_PLAIN_IDENTITY = re.compile(r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?")
+_NO_NAME = re.compile(r"[^a-z0-9]+")
+_LONGEST_PREFIX = 38  # a pod's name is its host's too, so it has 63 characters at most
 _TAIL = 20
 _log = logging.getLogger(__name__)
 
@@ -53,18 +53,17 @@ class KubernetesPlace(ClusterPlace):
         super().__init__(launch)
         self._api, self._conn_id, self._identity = api, conn_id, identity
         self._application, self._properties = application, properties or {}
-        self._pods: dict[str, Pod] = {}
-        self._news: list[str] = []
+        self._described, self._news = "", list[str]()
 
     def refuse(self, site: Site) -> None:
         """Refuse a site whose drivers are in another namespace.
 
         :raises ConfigurationError: naming the setting.
         """
-        namespace = site.spark_property(NAMESPACE)
+        namespace = site.spark_property(_NAMESPACE)
         if namespace not in (None, self._api.namespace):
             raise ConfigurationError(
-                f"{site.spark.name} {NAMESPACE}",
+                f"{site.spark.name} {_NAMESPACE}",
                 f"is {namespace}, and the driver's pod would be looked for in {self._api.namespace}",
                 remedy='name it in the Spark connection: {"namespace": "..."}',
             )
@@ -83,32 +82,34 @@ class KubernetesPlace(ClusterPlace):
 
     def conf(self, folder: str) -> Mapping[str, str]:
         """Return the properties of Spark for the submission."""
-        return submission_conf(
-            self._properties,
-            identity=self._identity,
-            pod=self._pod_of(folder),
-            namespace=self._api.namespace,
-        )
+        label = identity_label(self._identity)
+        return {
+            **{name: str(value) for name, value in self._properties.items()},
+            f"spark.kubernetes.driver.label.{IDENTITY_LABEL}": label,
+            f"spark.kubernetes.executor.label.{IDENTITY_LABEL}": label,
+            _NAMESPACE: self._api.namespace,
+            "spark.kubernetes.driver.pod.name": pod_name(self._application, folder),
+            "spark.kubernetes.submission.waitAppCompletion": "false",
+        }
 
     def failure(self, folder: str) -> str:
         """Return how the pod ended before a driver waited; empty if it may come."""
-        name = self._pod_of(folder)
+        name = pod_name(self._application, folder)
         pod = self._api.pod(name)
         if pod is None:
             return (
                 f"the cluster at {self._api.address} has no pod {name}; unless it was deleted, name the "
                 "cluster of the Spark connection's master in kubernetes_conn_id"
             )
-        if news := self._news_of(pod):
-            _log.info("%s", news)
-        if not isinstance(pod.proof(time.time()), Ended):
+        self._tell(pod)
+        if pod.is_living and not isinstance(pod.proof(time.time()), Ended):
             return ""
-        return "\n".join((self._described(pod), *self._tail(pod)))
+        return "".join(self._end_of(pod))
 
     def identify(self, hello: Hello) -> tuple[str, Mapping[str, Any]]:
         """Return the pod of this submission: only its driver knows the folder."""
         super().identify(hello)
-        namespace, pod = self._api.namespace, self._pod_of(self._folder)
+        namespace, pod = self._api.namespace, pod_name(self._application, self._folder)
         self._news.append(f"The driver's log: kubectl -n {namespace} logs -f {pod}\n")
         facts = {"conn_id": self._conn_id, "namespace": namespace, "pod": pod}
         return f"pod {namespace}/{pod}", facts
@@ -116,24 +117,18 @@ class KubernetesPlace(ClusterPlace):
     def state(self, handle: Handle) -> Running | Ended | Unseen:
         """Return what the pod's node proves about the driver's container.
 
-        A pod that is gone proves an end by its last state, if this process has seen it before.
+        A pod that is gone proves nothing.
         """
         name = str(handle.facts.get("pod"))
-        pod, before = self._api.pod(name), self._pods.get(name)
-        if pod:
-            if news := self._news_of(pod):
-                self._news.append(f"{news}\n")
-            return pod.proof(time.time())
-        last = self._api.last_state(before) if before else None
-        self._pods.pop(name, None)
-        state = last.proof(time.time()) if last else None
-        if isinstance(state, Ended):
-            return state
-        return Unseen(f"pod {name} is gone, and its last state does not prove that the driver has ended")
+        pod = self._api.pod(name)
+        if pod is None:
+            return Unseen(f"pod {name} is gone, which does not prove that the driver has ended")
+        self._tell(pod)
+        return pod.proof(time.time())
 
     def end(self, handle: Handle | None, folder: str) -> None:
         """Have the pod ended."""
-        self._api.end(str(handle.facts.get("pod")) if handle else self._pod_of(folder))
+        self._api.end(str(handle.facts.get("pod")) if handle else pod_name(self._application, folder))
 
     def output(self, wait_s: float) -> list[str]:
         """Return the lines of ``spark-submit``, and what a pod says of its driver."""
@@ -146,7 +141,7 @@ class KubernetesPlace(ClusterPlace):
         with suppress(SubmitterUnreachableError):
             pod = self._api.pod(str(handle.facts.get("pod")))
             if pod:
-                return [f"{line}\n" for line in (self._described(pod), *self._tail(pod))]
+                return self._end_of(pod)
         return []
 
     def forget(self, identity: str) -> None:
@@ -157,21 +152,38 @@ class KubernetesPlace(ClusterPlace):
         except SubmitterUnreachableError as error:
             _log.warning("The pods of the task run stay: %s", error.message)
 
-    def _pod_of(self, folder: str) -> str:
-        return pod_name(self._application, folder)
+    def _tell(self, pod: Pod) -> None:
+        """Tell people what a pod waits for, or how it ended, once."""
+        described, self._described = self._described, pod.describe()
+        if self._described and self._described != described:
+            self._news.append(self._line_of(pod))
 
-    def _news_of(self, pod: Pod) -> str:
-        """Return what has changed of a pod for people; empty if nothing has."""
-        before, self._pods[pod.name] = self._pods.get(pod.name), pod
-        is_new = pod.describe() and (before is None or before.describe() != pod.describe())
-        return self._described(pod) if is_new else ""
+    def _line_of(self, pod: Pod) -> str:
+        return f"Pod {self._api.namespace}/{pod.name}: {pod.describe() or 'its container runs'}\n"
 
-    def _described(self, pod: Pod) -> str:
-        return f"Pod {self._api.namespace}/{pod.name}: {pod.describe() or 'its container runs'}"
-
-    def _tail(self, pod: Pod) -> list[str]:
-        """Return the last lines of its driver's log; none if the task may not read them."""
+    def _end_of(self, pod: Pod) -> list[str]:
+        """Return how a pod has ended, and the last lines of its log if the task may read them."""
+        lines = [self._line_of(pod)]
         with suppress(SubmitterUnreachableError):
-            lines = self._api.last_lines(pod, _TAIL)
-            return [f"The last lines of the log of pod {pod.name}:", *lines] if lines else []
-        return []
+            tail = self._api.last_lines(pod, _TAIL)
+            if tail:
+                lines.append(f"The last lines of the log of pod {pod.name}:\n")
+                lines += [f"{line}\n" for line in tail]
+        return lines
+
+
+def identity_label(identity: str) -> str:
+    """Return the label of all pods of a task run."""
+    is_plain = _PLAIN_IDENTITY.fullmatch(identity)
+    return identity if is_plain else hashlib.sha256(identity.encode()).hexdigest()[:40]
+
+
+def pod_name(application: str, folder: str) -> str:
+    """Return the name of an attempt's driver pod, which no other attempt has.
+
+    :param application: name of the application, for people.
+    :param folder: URL of the attempt's folder.
+    """
+    prefix = _NO_NAME.sub("-", application.lower())[:_LONGEST_PREFIX].strip("-")
+    attempt = hashlib.sha256(folder.encode()).hexdigest()[:12]
+    return "-".join(filter(None, (prefix, attempt, "driver")))
