@@ -54,7 +54,7 @@ from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_l
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.driver_process import DriverProcess
 from airflow_occ_provider.submitters.local_place import LocalPlace
-from airflow_occ_provider.submitters.processes import end_survivors
+from airflow_occ_provider.submitters.processes import end_processes
 from tests.local_drivers import local_driver, local_drivers
 
 JOB = Path(__file__).parent / "jobs" / "gated_write.py"
@@ -190,7 +190,7 @@ class Writer(WriterThread):
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Kill the JVM, then its remaining children, which hold the log open."""
         os.kill(self.process.pid, number)
-        end_survivors(self.identity, self.process)
+        end_processes(self.identity, self.process.session)
 
     def _show(self, entry: Entry) -> None:
         """Add a fact that came apart to the log, as a driver elsewhere prints it."""

@@ -6,35 +6,18 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
 
-from airflow_occ_provider.attempts.start_limit import StartLimit
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import NotSubmittedError, SubmitterUnreachableError
 from airflow_occ_provider.submitters.flag import Flag
-from airflow_occ_provider.submitters.launcher import Launcher
+from airflow_occ_provider.submitters.launcher import Launch, Launcher
 from airflow_occ_provider.submitters.place import Place
 
 _LOOK_S = 0.2
 _PERIODS_S = (3.0, 15.0)
 _SOON_S = 60.0
-
-
-class ClusterLaunch(Protocol):
-    """One submission, such as ``hooks.launch.Launch``."""
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """The environment variables of ``spark-submit``."""
-
-    @property
-    def start_limit(self) -> StartLimit:
-        """The longest wait, for ``spark-submit`` too."""
-
-    def command_with(self, conf: Mapping[str, str]) -> Sequence[str]:
-        """Return the command line with some properties of Spark."""
 
 
 class ClusterPlace(Place):
@@ -47,7 +30,7 @@ class ClusterPlace(Place):
 
     site = None
 
-    def __init__(self, launch: ClusterLaunch | None = None) -> None:
+    def __init__(self, launch: Launch | None = None) -> None:
         self._launch = launch
         self._launcher, self._is_ended, self._is_there = Launcher(), Flag(), Flag()
         self._folder = ""

@@ -57,9 +57,10 @@ class DriverProcess:
         """Describe a process of this host."""
         return cls(ProcessTable.here(), pid, _started(pid))
 
-    def has_its_id(self) -> bool:
-        """Whether no other process has its id; a living session keeps the id."""
-        return _started(self.pid) in (0, self.started)
+    @property
+    def session(self) -> int | None:
+        """The id of its session; ``None`` if another process has its id now."""
+        return self.pid if _started(self.pid) in (0, self.started) else None
 
     def facts(self) -> dict[str, Any]:
         """Return it as JSON values."""

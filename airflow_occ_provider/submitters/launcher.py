@@ -7,24 +7,23 @@ import os
 import select
 import subprocess
 import sys
-import termios
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 
-from airflow_occ_provider.attempts.start_limit import late_start
+from airflow_occ_provider.attempts.start_limit import StartLimit, late_start
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.submitters import gate
 from airflow_occ_provider.submitters.driver_process import DriverProcess
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.output import LONGEST_LINE, Output
-from airflow_occ_provider.submitters.processes import end_session, marked, session_of
+from airflow_occ_provider.submitters.processes import end_processes, processes_of
 
 _LOOK_S = 0.2
 _LISTEN_S = 5.0
@@ -32,6 +31,24 @@ _ORPHAN_GRACE_S = 10.0
 _LOOKS = 3
 _PIPE = 1 << 20  # bytes
 _SPARK_MAIN = "org.apache.spark.deploy.SparkSubmit"
+
+
+class Launch(Protocol):
+    """One submission, such as ``hooks.launch.Launch``."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables of ``spark-submit``, one of which is the task run's identity."""
+
+    @property
+    def start_limit(self) -> StartLimit:
+        """The longest wait, for ``spark-submit`` too."""
+
+    def command(self) -> Sequence[str]:
+        """Return the command line."""
+
+    def command_with(self, conf: Mapping[str, str]) -> Sequence[str]:
+        """Return the command line with some properties of Spark."""
 
 
 class Launcher:
@@ -86,7 +103,7 @@ class Launcher:
             if self._end_orphans(process, identity, killed):
                 self.exit_code = int(process.returncode)
         except BaseException:
-            end_session(process, identity)
+            end_processes(identity, process.pid)
             raise
         finally:
             reader.is_abandoned.set()
@@ -113,7 +130,7 @@ class Launcher:
     def _stop(self, process: Any, identity: str) -> None:
         """End the command and all that it started; nothing may take its lines any more."""
         self._output.allow_skipping()
-        end_session(process, identity)
+        end_processes(identity, process.pid)
 
     def _end_orphans(self, process: Any, identity: str, killed: Flag) -> bool:
         """End the processes that outlive the command; return whether they have ended.
@@ -123,7 +140,7 @@ class Launcher:
         """
         deadline, quiet, was_stopped = time.monotonic() + _ORPHAN_GRACE_S, 0, False
         while quiet < _LOOKS:  # a process shows no environment during its exec
-            survivors = list({*session_of(process.pid), *marked(identity)})
+            survivors = processes_of(identity, process.pid)
             quiet = 0 if survivors else quiet + 1
             is_late = time.monotonic() > deadline and not any(map(_is_driver, survivors))
             if survivors and (is_late or killed.is_set()):
@@ -147,7 +164,7 @@ class _Reader:
     stream: Any
     output: Output
     is_abandoned: threading.Event = field(default_factory=threading.Event)
-    _unread: int | None = None
+    _rest: int = field(default=_PIPE, init=False)
 
     def read(self) -> None:
         """Read it until it is closed or abandoned."""
@@ -167,16 +184,15 @@ class _Reader:
 
     def _next_part(self, waiting: select.poll) -> bytes:
         """Return what comes next; nothing at its end, or if it is not awaited."""
-        descriptor = self.stream.fileno()
-        while not self.is_abandoned.is_set():
-            if waiting.poll(_LOOK_S * 1000):
-                return os.read(descriptor, _PIPE)
-        if self._unread is None:  # the last lines
-            size = fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4))
-            self._unread = int.from_bytes(size, sys.byteorder)
-        data = os.read(descriptor, min(self._unread, _PIPE)) if self._unread else b""
-        self._unread -= len(data)
-        return data
+        while self._rest > 0:
+            is_abandoned = self.is_abandoned.is_set()
+            if waiting.poll(0 if is_abandoned else _LOOK_S * 1000):
+                data = os.read(self.stream.fileno(), _PIPE)
+                self._rest -= len(data) if is_abandoned else 0  # the last lines are there already
+                return data
+            if is_abandoned:
+                break
+        return b""
 
 
 def _is_driver(process: psutil.Process) -> bool:

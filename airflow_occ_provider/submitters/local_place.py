@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
@@ -12,27 +11,11 @@ from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import FenceError, NotSubmittedError
 from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
 from airflow_occ_provider.submitters.flag import Flag
-from airflow_occ_provider.submitters.launcher import Launcher
+from airflow_occ_provider.submitters.launcher import Launch, Launcher
 from airflow_occ_provider.submitters.place import Place
-from airflow_occ_provider.submitters.processes import (
-    LONGEST_END_S,
-    end_survivors,
-    marked,
-    session_of,
-)
+from airflow_occ_provider.submitters.processes import LONGEST_END_S, end_processes, processes_of
 
 _POLL_S = 0.02
-
-
-class LocalLaunch(Protocol):
-    """One submission, such as ``hooks.launch.Launch``."""
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """The variables of ``spark-submit``, one of which is the task run's identity."""
-
-    def command(self) -> Sequence[str]:
-        """Return the command line."""
 
 
 class LocalPlace(Place):
@@ -48,7 +31,7 @@ class LocalPlace(Place):
     period_s = 0.0
     request_s = 0.0
 
-    def __init__(self, launch: LocalLaunch | None = None) -> None:
+    def __init__(self, launch: Launch | None = None) -> None:
         self._launch, self._launcher = launch, Launcher()
         self._is_ended, self._is_there, self._has_returned = Flag(), Flag(), Flag()
 
@@ -97,8 +80,7 @@ class LocalPlace(Place):
                 return Running()
         if not ProcessTable.here().proves(process.table):
             return Unseen(f"{handle} is none of this host's processes")
-        is_alive = (process.has_its_id() and session_of(process.pid)) or marked(_identity(handle))
-        return Running() if is_alive else Ended(None)
+        return Running() if processes_of(_identity(handle), process.session) else Ended(None)
 
     def kill(self, handle: Handle | None) -> None:
         """End the driver and all that it started, also in other sessions."""
@@ -109,7 +91,7 @@ class LocalPlace(Place):
             while not self._is_over() and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
         elif process and ProcessTable.here().proves(process.table):
-            end_survivors(_identity(handle), process)
+            end_processes(_identity(handle), process.session)
 
     def _is_over(self) -> bool:
         return self._launcher.exit_code is not None or self._has_returned.is_set()
@@ -129,7 +111,7 @@ def end_processes_of(run: str) -> None:
     :param run: the beginning of the run's identities.
     :raises FenceError: if one does not end.
     """
-    _, alive = end_survivors(run)
+    alive = end_processes(run)
     if alive:
         raise FenceError(
             f"processes {', '.join(map(str, alive))} of an earlier try do not end",

@@ -11,7 +11,7 @@ import pytest
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.errors import HeartbeatExpiredError, RolledBackError
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.submitters.processes import end_session
+from airflow_occ_provider.submitters.processes import end_processes
 from tests.rows import count_rows
 from tests.stalls.course import stall
 from tests.writers import JOB, NO_METADATA_TABLE, Writer, wait_for
@@ -37,7 +37,7 @@ def held(stack, table):
         yield writer
     finally:
         if writer.settlement is None:
-            end_session(writer.process)
+            end_processes("", writer.process.pid)
 
 
 def instants(table):
@@ -96,7 +96,7 @@ def test_a_writer_that_an_unprotected_writer_rolls_back_is_stopped_at_once(hudi_
                 )
                 settlement = writer.wait()
             finally:
-                end_session(rogue)
+                end_processes("", rogue.pid)
     assert writer.stop is not None
     assert settlement.outcome is Outcome.ROLLED_BACK
     assert isinstance(settlement.error(), RolledBackError)

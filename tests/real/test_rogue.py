@@ -15,7 +15,7 @@ from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.errors import DataLossError, RolledBackError
 from airflow_occ_provider.hudi.doctor.finding import Severity
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.submitters.processes import end_session
+from airflow_occ_provider.submitters.processes import end_processes
 from tests.writers import JOB, Writer, commit_lock_held, inflight, wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
@@ -65,12 +65,12 @@ def attacked(stack, table, *arguments):
         try:
             stop_once(rogue, lambda: len(written()) < PARTITIONS)
         except BaseException:
-            end_session(rogue)
+            end_processes("", rogue.pid)
             raise
     try:
         settlement = victim.wait()
     finally:
-        end_session(rogue)
+        end_processes("", rogue.pid)
     assert victim.exit_code == 0, victim.log[-3000:]
     assert settlement.outcome is Outcome.ROLLED_BACK
     return victim, settlement

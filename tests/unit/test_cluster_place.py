@@ -18,7 +18,7 @@ from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters import cluster_place
 from airflow_occ_provider.submitters.cluster_place import ClusterPlace
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
-from airflow_occ_provider.submitters.processes import marked
+from airflow_occ_provider.submitters.processes import processes_of
 from tests.observed import until
 from tests.unit.folder_drivers import FolderDriverOfTest
 
@@ -129,7 +129,7 @@ def test_a_spark_submit_that_hangs_is_ended_and_the_error_says_why(folder):
     place = Elsewhere("echo resolving; sleep 600", StartLimit.of(timedelta(0)))
     with pytest.raises(NotSubmittedError, match="has not begun within 0:00:00"):
         offering(folder, place).submit(lambda _: None)
-    assert marked(str(folder)) == []
+    assert processes_of(str(folder)) == []
 
 
 def test_a_kill_ends_spark_submit_and_what_it_has_submitted(folder):
@@ -137,13 +137,13 @@ def test_a_kill_ends_spark_submit_and_what_it_has_submitted(folder):
     submitter = offering(folder, place)
 
     def kill():
-        until(lambda: marked(str(folder)), "spark-submit")
+        until(lambda: processes_of(str(folder)), "spark-submit")
         submitter.killed.set()
 
     threading.Thread(target=kill, daemon=True).start()
     with pytest.raises(NotSubmittedError, match="asked to stop"):
         submitter.submit(lambda _: None)
-    until(lambda: not marked(str(folder)), "its end")
+    until(lambda: not processes_of(str(folder)), "its end")
     assert place.ended == [(None, str(folder))]
 
 

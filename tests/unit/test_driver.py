@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import signal
-from types import SimpleNamespace
 
 import pytest
 
 from airflow_occ_provider.submitters import processes as module
-from airflow_occ_provider.submitters.processes import end_session
+from airflow_occ_provider.submitters.processes import end_processes
 
 AIRFLOWS_PATIENCE_S = 5.0
 
@@ -40,9 +39,8 @@ def ended(clock, monkeypatch):
             clock.sleep(look_s)
             return [one for one in processes if one.alive]
 
-        monkeypatch.setattr(module, "_living", lambda _: looked([session, marked]))
-        process = SimpleNamespace(pid=1, poll=lambda: None if session.alive else 0)
-        return end_session(process, "identity")
+        monkeypatch.setattr(module, "processes_of", lambda *_: looked([session, marked]))
+        return end_processes("identity", 1)
 
     return ended
 
@@ -74,7 +72,7 @@ class Late(Process):
 @pytest.mark.parametrize("look_s", [0.0, 0.2])
 def test_a_wrapped_driver_that_ignores_everything_is_left_within_airflows_patience(clock, ended, look_s):
     session, marked = Process(), Process()
-    assert ended(session, marked, look_s)
+    assert ended(session, marked, look_s) == [1, 1]
     for process in (session, marked):
         assert process.got[0] == signal.SIGTERM
         assert signal.SIGKILL in process.got
@@ -83,13 +81,13 @@ def test_a_wrapped_driver_that_ignores_everything_is_left_within_airflows_patien
 
 def test_a_wrapped_driver_that_minds_is_not_killed(clock, ended):
     session, marked = Process(signal.SIGTERM), Process(signal.SIGTERM)
-    assert ended(session, marked)
+    assert ended(session, marked) == []
     assert session.got == marked.got == [signal.SIGTERM]
     assert clock.now_s < 1
 
 
 def test_a_process_that_was_becoming_another_program_is_killed_too(clock, ended):
     session, marked = Process(signal.SIGTERM), Late(clock, signal.SIGKILL)
-    assert ended(session, marked)
+    assert ended(session, marked) == []
     assert not marked.alive
     assert marked.got == [signal.SIGKILL]

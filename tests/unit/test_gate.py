@@ -13,7 +13,7 @@ import pytest
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.submitters import gate
 from airflow_occ_provider.submitters.driver_process import DriverProcess
-from airflow_occ_provider.submitters.processes import end_survivors, marked
+from airflow_occ_provider.submitters.processes import end_processes, processes_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="parent-death signals are Linux's")
 PARENT = """
@@ -94,13 +94,12 @@ def test_survivors_are_found_in_whatever_session_they_are_and_stopped_ones_too()
     stopped.send_signal(19)
     try:
         deadline = time.monotonic() + 60  # while one becomes another program it shows no environment
-        while len(marked(identity)) < 2:
+        while len(processes_of(identity)) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        found, left = end_survivors(identity)
-        assert (len(found), left) == (2, [])
+        assert end_processes(identity) == []
         assert neighbour.poll() is None
-        assert end_survivors(identity) == ([], [])
+        assert processes_of(identity) == []
     finally:
         neighbour.kill()
         neighbour.wait()

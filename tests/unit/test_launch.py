@@ -31,7 +31,7 @@ def command(monkeypatch, tmp_path):
             task_id="t", application=str(tmp_path / "job.py"), table="/t", conf=conf, **given
         )
         with local_drivers().prepared(SparkJob(task.application), {}) as submission:
-            hook = attempt_hook(spark_hook(task), task)
+            hook = attempt_hook(spark_hook(task), "", (), {}, conf)
             words = Launch(hook, submission, {}, Flag(), SITE).command()
             if "--properties-file" not in words:
                 return words, None

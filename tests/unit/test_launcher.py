@@ -11,7 +11,7 @@ import psutil
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launcher
-from airflow_occ_provider.submitters.processes import marked
+from airflow_occ_provider.submitters.processes import processes_of
 from tests.observed import until
 
 TASK = """
@@ -36,7 +36,7 @@ def test_it_ends_when_the_task_is_asked_to_stop():
     identity = f"stopped-{os.getpid()}"
     environment = {**os.environ, IDENTITY_VARIABLE: identity}
     assert Launcher().run(["sh", "-c", "sleep 600; true"], environment, killed) < 0
-    assert marked(identity) == []
+    assert processes_of(identity) == []
 
 
 def test_it_ends_with_a_task_that_is_killed():
@@ -44,7 +44,9 @@ def test_it_ends_with_a_task_that_is_killed():
     task = subprocess.Popen(
         [sys.executable, "-c", TASK], env={**os.environ, IDENTITY_VARIABLE: identity}
     )
-    until(lambda: [one for one in marked(identity) if one.name() == "sleep"], "its child")
+    until(lambda: [one for one in processes_of(identity) if one.name() == "sleep"], "its child")
     task.kill()
     task.wait()
-    until(lambda: all(one.status() == psutil.STATUS_ZOMBIE for one in marked(identity)), "the ends")
+    until(
+        lambda: all(one.status() == psutil.STATUS_ZOMBIE for one in processes_of(identity)), "the ends"
+    )

@@ -13,7 +13,7 @@ from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.submitters import launcher as module
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launcher
-from airflow_occ_provider.submitters.processes import marked
+from airflow_occ_provider.submitters.processes import processes_of
 
 PATIENCE_S = 60
 UNMARKED = f"env -u {IDENTITY_VARIABLE} setsid timeout 50"
@@ -36,7 +36,7 @@ def log_of(script):
         while task.is_alive():
             lines += launcher.output(0.2)
             assert time.monotonic() < deadline, lines[-10:]
-        assert not marked(key)
+        assert not processes_of(key)
         while part := launcher.output(0):
             lines += part
         return lines, launcher.exit_code

@@ -150,7 +150,7 @@ def test_a_command_that_fails_after_its_job_has_failed(folder):
 
 def test_what_does_not_end_fails_the_task(folder, monkeypatch):
     monkeypatch.setattr(launcher, "_ORPHAN_GRACE_S", 0.2)
-    monkeypatch.setattr(launcher, "end_session", lambda *_: False)  # as of a process in a dead mount
+    monkeypatch.setattr(launcher, "end_processes", lambda *_: [])  # as of a process in a dead mount
     job = "import subprocess; child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
     printed = []
     with pytest.raises(FenceError, match="does not end"):

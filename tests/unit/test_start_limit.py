@@ -14,7 +14,7 @@ from airflow_occ_provider.attempts.start_limit import StartLimit, late_start
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, Submission
 from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters.processes import marked
+from airflow_occ_provider.submitters.processes import processes_of
 from tests.local_drivers import local_driver
 
 HANGS = "print('resolving', flush=True); import time; time.sleep(600)"
@@ -36,7 +36,7 @@ def test_a_spark_submit_that_hangs_is_ended_and_its_lines_are_shown(tmp_path):
     driver = Driver(submitter, printed.append)
     with pytest.raises(NotSubmittedError, match="the job has not begun within 0:00:00, the start_tim"):
         driver.run([])
-    assert marked(key) == []
+    assert processes_of(key) == []
     assert driver.was_refused
 
 

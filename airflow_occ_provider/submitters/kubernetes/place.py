@@ -14,9 +14,10 @@ from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError, SubmitterUnreachableError
-from airflow_occ_provider.submitters.cluster_place import ClusterLaunch, ClusterPlace
+from airflow_occ_provider.submitters.cluster_place import ClusterPlace
 from airflow_occ_provider.submitters.kubernetes.api import PodApi
 from airflow_occ_provider.submitters.kubernetes.pod import Pod
+from airflow_occ_provider.submitters.launcher import Launch
 
 IDENTITY_LABEL = "airflow-occ-identity"
 _NAMESPACE = "spark.kubernetes.namespace"
@@ -44,7 +45,7 @@ class KubernetesPlace(ClusterPlace):
         self,
         api: PodApi,
         conn_id: str = "",
-        launch: ClusterLaunch | None = None,
+        launch: Launch | None = None,
         *,
         identity: str = "",
         application: str = "",

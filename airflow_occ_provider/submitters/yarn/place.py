@@ -10,7 +10,8 @@ from contextlib import suppress
 from airflow_occ_provider.attempts.submitter import URL_FACT, Ended, Handle, Running, Unseen
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import SubmitterUnreachableError
-from airflow_occ_provider.submitters.cluster_place import ClusterLaunch, ClusterPlace
+from airflow_occ_provider.submitters.cluster_place import ClusterPlace
+from airflow_occ_provider.submitters.launcher import Launch
 from airflow_occ_provider.submitters.yarn.resource_manager import (
     Application,
     Container,
@@ -37,7 +38,7 @@ class YarnPlace(ClusterPlace):
     def __init__(
         self,
         manager: ResourceManager,
-        launch: ClusterLaunch | None = None,
+        launch: Launch | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(launch)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from airflow_occ_provider.hudi.writer import early_detection
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
-from airflow_occ_provider.submitters.processes import end_session
+from airflow_occ_provider.submitters.processes import end_processes
 from tests.bench.conflict.arms import Arm
 from tests.bench.conflict.events import Event, Job
 from tests.bench.conflict.job import WRITE_BEGINS
@@ -95,7 +95,7 @@ def _drive(place: Place, job: Job, arm: Arm, number: int) -> Event:
                 log.write(line)
         code = driver.wait()
     finally:
-        end_session(driver)
+        end_processes("", driver.pid)
     ((start_s, end_s),) = place.spans(times)
     outcome = "committed" if code == 0 else outcome_of(place.log(job, number).read_text())
     return Event(
