@@ -52,9 +52,8 @@ from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_lock_options
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.submitters.driver_process import DriverProcess
 from airflow_occ_provider.submitters.local_place import LocalPlace
-from airflow_occ_provider.submitters.processes import end_processes
+from airflow_occ_provider.submitters.processes import DriverProcess, end_processes
 from tests.local_drivers import local_driver, local_drivers
 
 JOB = Path(__file__).parent / "jobs" / "gated_write.py"

@@ -28,7 +28,6 @@ from airflow_occ_provider.hooks.places import PlacedTask, place_type
 from airflow_occ_provider.hooks.via import StartedPlace
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
 from airflow_occ_provider.storage.shared_folders import shared_folder
-from airflow_occ_provider.submitters.attempt_files import Folder
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.local_place import LocalPlace, end_processes_of
@@ -221,8 +220,6 @@ def folder_driver(place: Place, storage_conn_id: str | None, killed: Flag) -> Fo
 
     :param storage_conn_id: connection of the storage of the drivers' folders.
     """
-
-    def opened(url: str) -> Folder:
-        return shared_folder(url, storage_conn_id, partial(open_folder, storage_conn_id=storage_conn_id))
-
-    return FolderDriver(opened, place, origin={_STORAGE: storage_conn_id}, killed=killed)
+    opened = partial(open_folder, storage_conn_id=storage_conn_id)
+    shared = partial(shared_folder, storage_conn_id=storage_conn_id, open_folder=opened)
+    return FolderDriver(shared, place, origin={_STORAGE: storage_conn_id}, killed=killed)

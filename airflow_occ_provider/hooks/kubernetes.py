@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,74 +25,58 @@ _CONTEXT = "spark.kubernetes.context"
 _NAME = "spark.app.name"
 
 
-@dataclass
-class PodCluster:
-    """The cluster in whose pods drivers run.
-
-    :param conn_id: connection of type ``kubernetes`` with the cluster's address and the account;
-        ``None`` for the pod in which this process runs, else for its kubeconfig.
-    :param namespace: of the pods; by default the connection's, or ``default``.
-    """
-
-    conn_id: str | None
-    namespace: str | None = None
-
-    def place(self, launch: Launch | None) -> KubernetesPlace:
-        """Return where a submission runs.
-
-        :param launch: ``None`` for drivers that other processes have started.
-        """
-        api, conn_id = PodApi(api_client(self._extra), self._namespace), self.conn_id or ""
-        if launch is None:
-            return KubernetesPlace(api, conn_id)
-        submission, spark = launch.submission, launch.spark
-        context = self._extra.get("cluster_context")
-        spark._connection = {**spark._connection, "namespace": None}  # it is in the configuration
-        properties = {**({_CONTEXT: context} if context else {}), **spark._conf}
-        in_pod = replace(
-            submission,
-            application=of_pod(submission.application),
-            environment={**submission.environment, **self._kubeconfig(Path(submission.folder))},
-        )
-        return KubernetesPlace(
-            api,
-            conn_id,
-            replace(launch, submission=in_pod),
-            identity=identity_of(submission.arguments[0]),
-            application=str(spark._name or properties.get(_NAME) or ""),
-            properties=properties,
-        )
-
-    @cached_property
-    def _extra(self) -> Mapping[str, Any]:
-        return BaseHook.get_connection(self.conn_id).extra_dejson if self.conn_id else {}
-
-    @property
-    def _namespace(self) -> str:
-        return self.namespace or self._extra.get("namespace") or "default"
-
-    def _kubeconfig(self, folder: Path) -> dict[str, str]:
-        """Return the variable by which ``spark-submit`` has the connection's account.
-
-        :param folder: that only this account reads.
-        """
-        path, content = self._extra.get("kube_config_path"), self._extra.get("kube_config")
-        if content:
-            text = content if isinstance(content, str) else json.dumps(content)
-            path = str(write_privately(folder / "kubeconfig", text.encode()))
-        return {"KUBECONFIG": path} if path else {}
-
-
 def place_of_task(task: PlacedTask, launch: Launch | None) -> KubernetesPlace:
-    """Return the pods of the cluster that a task's connection names."""
-    conn_id = BaseHook.get_connection(task.conn_id).extra_dejson.get(_CONNECTION)
-    return PodCluster(conn_id, task.spark._connection["namespace"]).place(launch)
+    """Return the pods of the cluster that a task's connection names.
+
+    The cluster is that of a connection of type ``kubernetes``, with the account; without one that of
+    the pod in which this process runs, else of its kubeconfig.
+    """
+    conn_id = BaseHook.get_connection(task.conn_id).extra_dejson.get(_CONNECTION) or ""
+    extra = _extra_of(conn_id)
+    namespace = task.spark._connection["namespace"] or extra.get("namespace") or "default"
+    api = PodApi(api_client(extra), namespace)
+    if launch is None:
+        return KubernetesPlace(api, conn_id)
+    submission, spark = launch.submission, launch.spark
+    context = extra.get("cluster_context")
+    spark._connection = {**spark._connection, "namespace": None}  # it is in the configuration
+    properties = {**({_CONTEXT: context} if context else {}), **spark._conf}
+    kubeconfig = _kubeconfig(extra, Path(submission.folder))
+    in_pod = replace(
+        submission,
+        application=of_pod(submission.application),
+        environment={**submission.environment, **kubeconfig},
+    )
+    return KubernetesPlace(
+        api,
+        conn_id,
+        replace(launch, submission=in_pod),
+        identity=identity_of(submission.files.url),
+        application=str(spark._name or properties.get(_NAME) or ""),
+        properties=properties,
+    )
 
 
 def place_of_handle(handle: Handle) -> KubernetesPlace:
     """Return where a driver of another process runs."""
-    facts = handle.facts
-    return PodCluster(facts["conn_id"] or None, facts["namespace"]).place(None)
+    conn_id, namespace = handle.facts["conn_id"], handle.facts["namespace"]
+    return KubernetesPlace(PodApi(api_client(_extra_of(conn_id)), namespace), conn_id)
+
+
+def _extra_of(conn_id: str) -> Mapping[str, Any]:
+    return BaseHook.get_connection(conn_id).extra_dejson if conn_id else {}
+
+
+def _kubeconfig(extra: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """Return the variable by which ``spark-submit`` has the connection's account.
+
+    :param folder: that only this account reads.
+    """
+    path, content = extra.get("kube_config_path"), extra.get("kube_config")
+    if content:
+        text = content if isinstance(content, str) else json.dumps(content)
+        path = str(write_privately(folder / "kubeconfig", text.encode()))
+    return {"KUBECONFIG": path} if path else {}
 
 
 def of_pod(application: str) -> str:
@@ -123,28 +106,28 @@ def api_client(extra: Mapping[str, Any]) -> Any:
             "it is a connection of Kubernetes, whose client is not installed",
             remedy=f"{install_extra('kubernetes')} on the workers and triggerers",
         ) from error
-    given, content = client.Configuration(), extra.get("kube_config")
+    settings, content = client.Configuration(), extra.get("kube_config")
     context = extra.get("cluster_context") or None
     try:
         if extra.get("in_cluster"):
-            config.load_incluster_config(client_configuration=given)
+            config.load_incluster_config(client_configuration=settings)
         elif content:
             content = json.loads(content) if isinstance(content, str) else content
-            config.load_kube_config_from_dict(content, context, given)
+            config.load_kube_config_from_dict(content, context, settings)
         elif extra.get("kube_config_path") or not _is_in_cluster():
-            config.load_kube_config(extra.get("kube_config_path") or None, context, given)
+            config.load_kube_config(extra.get("kube_config_path") or None, context, settings)
         else:
-            config.load_incluster_config(client_configuration=given)
+            config.load_incluster_config(client_configuration=settings)
     except (config.ConfigException, OSError, ValueError) as error:
         raise ConfigurationError(
             _CONNECTION,
             f"it names no cluster: {error}",
             remedy="correct the connection, or set KUBECONFIG on the workers and triggerers",
         ) from error
-    given.retries = 0  # each try would wait for as long again; callers ask again
+    settings.retries = 0  # each try would wait for as long again; callers ask again
     if extra.get("disable_verify_ssl"):
-        given.verify_ssl = False
-    return client.ApiClient(given)
+        settings.verify_ssl = False
+    return client.ApiClient(settings)
 
 
 def _is_in_cluster() -> bool:

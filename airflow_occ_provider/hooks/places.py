@@ -71,18 +71,15 @@ def place_type(name: str, field: str, reason: str) -> PlaceType:
         return _loaded(name)
     except LookupError:
         names = ", ".join(sorted(entry_points(group=GROUP).names))
-        raise ConfigurationError(
-            field,
-            f"{reason} needs the place {name!r}, which no installed package has (there are: {names})",
-            remedy="install the package that has it on the workers and triggerers, or use client mode, "
-            "another master, or via",
-        ) from None
+        problem = f"which no installed package has (there are: {names})"
     except (ImportError, AttributeError) as error:
-        raise ConfigurationError(
-            field,
-            f"{reason} needs the place {name!r}, which cannot be imported: {error}",
-            remedy="install what its package requires on the workers and triggerers",
-        ) from error
+        problem = f"which cannot be imported: {error}"
+    raise ConfigurationError(
+        field,
+        f"{reason} needs the place {name!r}, {problem}",
+        remedy="install the package that has it, and what that requires, on the workers and triggerers; "
+        "or use client mode, another master, or via",
+    )
 
 
 @cache

@@ -47,7 +47,8 @@ class StartRule:
     :param refused: arguments that no attempt can use, with the reason.
     :param runner_at: the argument that must have ``RUNNER``: what others have is kept for later runs.
     :param s3_scheme: the scheme by which the service names the file, if it is on S3.
-    :param waits: whether ``execute`` returns only once the driver has ended.
+    :param waits: whether ``execute`` returns only once the driver has ended. Until then the task cannot
+        be deferred: the driver may be the operator's child.
     """
 
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class StartRule:
     refused: Mapping[str, str] = field(default_factory=dict)
     runner_at: str = ""
     s3_scheme: str = ""
-    waits: bool | None = None
+    waits: bool = True
 
 
 _NO_WAIT = {"wait_for_completion": False}
@@ -63,11 +64,9 @@ RULES: Mapping[str, StartRule] = {
     # An operator that does not take one of these arguments does not get it.
     "BaseOperator": StartRule({"deferrable": False}),
     "ResumableJobMixin": StartRule({"durable": False}),
-    "BashOperator": StartRule(waits=True),
-    "SSHOperator": StartRule({"cmd_timeout": None}, waits=True),  # the default is 10 s
-    "SparkSubmitOperator": StartRule(waits=True),
-    "KubernetesPodOperator": StartRule({"durable": False}, waits=True),
-    "SparkKubernetesOperator": StartRule({"reattach_on_restart": False}, waits=True),
+    "SSHOperator": StartRule({"cmd_timeout": None}),  # the default is 10 s
+    "KubernetesPodOperator": StartRule({"durable": False}),
+    "SparkKubernetesOperator": StartRule({"reattach_on_restart": False}),
     "LivyOperator": StartRule({"polling_interval": 0}, waits=False),
     "EmrAddStepsOperator": StartRule(_NO_WAIT, waits=False),
     "EmrServerlessStartJobOperator": StartRule(
@@ -104,7 +103,11 @@ def operator_path(via: object) -> str:
     :param via: the class, or its path.
     :raises ConfigurationError: if it is neither, or the path does not lead to it.
     """
-    path = via if isinstance(via, str) else _path_of(via)
+    if not isinstance(via, str | type):
+        raise ConfigurationError(
+            "via", f"{via!r} is neither a class nor its path", remedy="give the class of an operator"
+        )
+    path = via if isinstance(via, str) else f"{via.__module__}.{via.__qualname__}"
     operator = operator_class(path)
     if isinstance(via, type) and operator is not via:
         raise ConfigurationError(
@@ -179,9 +182,7 @@ class ViaPlace(Place):
         self._kwargs = {} if kwargs is None else kwargs
         self._task = task
         self._rule = _rule_of(self._class)
-        # Until it returns the task cannot be deferred: the driver may be the operator's child. An
-        # operator without a rule counts as one that waits.
-        self.waits = self._rule.waits is not False
+        self.waits = self._rule.waits
         self._operator: BaseOperator | None = None
         self._executes = False
 
@@ -388,14 +389,6 @@ def place_of_handle(handle: Handle) -> StartedPlace:  # noqa: ARG001
     return StartedPlace()
 
 
-def _path_of(via: object) -> str:
-    if isinstance(via, type):
-        return f"{via.__module__}.{via.__qualname__}"
-    raise ConfigurationError(
-        "via", f"{via!r} is neither a class nor its path", remedy="give the class of an operator"
-    )
-
-
 def _rule_of(operator: type) -> StartRule:
     """Return the rule of a class: its own and those of its parents."""
     rules = [RULES[parent.__name__] for parent in operator.__mro__ if parent.__name__ in RULES]
@@ -405,7 +398,7 @@ def _rule_of(operator: type) -> StartRule:
         {path: reason for rule in rules for path, reason in rule.refused.items()},
         next((rule.runner_at for rule in rules if rule.runner_at), ""),
         next((rule.s3_scheme for rule in rules if rule.s3_scheme), ""),
-        next((rule.waits for rule in rules if rule.waits is not None), None),
+        all(rule.waits for rule in rules),
     )
 
 

@@ -16,8 +16,7 @@ from airflow_occ_provider.submitters.launcher import Launch, Launcher
 from airflow_occ_provider.submitters.place import Place
 
 _LOOK_S = 0.2
-_PERIODS_S = (3.0, 15.0)
-_SOON_S = 60.0
+_PERIOD_S = 10.0
 
 
 class ClusterPlace(Place):
@@ -100,17 +99,14 @@ class ClusterPlace(Place):
 
         :raises NotSubmittedError: if none will come.
         """
-        begun_s = asked_s = time.monotonic()
+        asked_s = time.monotonic()
         while not (self._is_there.is_set() or self._is_ended.is_set()):
             time.sleep(_LOOK_S)
-            now = time.monotonic()
-            if now - asked_s < _PERIODS_S[now - begun_s > _SOON_S]:
+            if time.monotonic() - asked_s < _PERIOD_S:
                 continue
-            asked_s = now
-            try:
+            asked_s, why = time.monotonic(), ""
+            with suppress(SubmitterUnreachableError):  # the folder shows a driver in any case
                 why = self.failure(folder)
-            except SubmitterUnreachableError:
-                continue  # the folder shows a driver in any case
             if why:
                 raise NotSubmittedError(
                     f"no driver came: {why}", remedy="correct what the cluster says; nothing was run"

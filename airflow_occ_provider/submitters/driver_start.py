@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -160,15 +160,11 @@ class DriverStart:
         if error:
             while self._hand_on():
                 """Its last lines say why."""
-        if isinstance(error, NotSubmittedError):
+            if not isinstance(error, NotSubmittedError):
+                remedy = "correct what the task's log shows of it; nothing was run"
+                error = NotSubmittedError(f"the start of the driver failed: {error}", remedy=remedy)
             lines = f":\n{''.join(self._printed)}" if self._printed else ""
-            message = f"{error.message}{lines}"
-            raise NotSubmittedError(message, remedy=error.remedy) from error
-        if error:
-            raise NotSubmittedError(
-                f"the start of the driver failed before it was there: {error}",
-                remedy="correct what the task's log shows of it; nothing was run",
-            ) from error
+            raise NotSubmittedError(f"{error.message}{lines}", remedy=error.remedy) from self.error
         now = time.monotonic()
         late = late_start(now - self._begun_s, self.limit)
         if late:
@@ -197,17 +193,9 @@ class DriverStart:
 def _view(folder: Folder, handle: Handle | None) -> View:
     """Look for the drivers that wait."""
     names = folder.entries()
-    hellos = () if handle else _hellos_in(folder, names)
+    of_drivers = sorted(name for name in names if name.startswith(HELLO_PREFIX) and not handle)
+    hellos = tuple(Hello.from_bytes(name, folder.read(name) or b"") for name in of_drivers)
     return View(grant_of(handle) if handle else None, hellos, GRANT in names, REVOKED in names)
-
-
-def _hellos_in(folder: Folder, names: Iterable[str]) -> tuple[Hello, ...]:
-    """Return the hellos among the files of an attempt's folder.
-
-    :param names: of its files.
-    """
-    of_drivers = (name for name in sorted(names) if name.startswith(HELLO_PREFIX))
-    return tuple(Hello.from_bytes(name, folder.read(name) or b"") for name in of_drivers)
 
 
 def _gate_period_s(waited_s: float) -> float:

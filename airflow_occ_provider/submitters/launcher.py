@@ -20,10 +20,9 @@ import psutil
 from airflow_occ_provider.attempts.start_limit import StartLimit, late_start
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.submitters import gate
-from airflow_occ_provider.submitters.driver_process import DriverProcess
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.output import LONGEST_LINE, Output
-from airflow_occ_provider.submitters.processes import end_processes, processes_of
+from airflow_occ_provider.submitters.processes import DriverProcess, end_processes, processes_of
 
 _LOOK_S = 0.2
 _LISTEN_S = 5.0

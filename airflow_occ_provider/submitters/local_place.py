@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import FenceError, NotSubmittedError
-from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launch, Launcher
 from airflow_occ_provider.submitters.place import Place
-from airflow_occ_provider.submitters.processes import LONGEST_END_S, end_processes, processes_of
-
-_POLL_S = 0.02
+from airflow_occ_provider.submitters.processes import (
+    DriverProcess,
+    end_processes,
+    processes_of,
+)
 
 
 class LocalPlace(Place):
@@ -66,8 +66,11 @@ class LocalPlace(Place):
         if self._launch is None or process is None:
             raise AssertionError("nothing was submitted")
         self._is_there.set()
-        identity = self._launch.environment[IDENTITY_VARIABLE]
-        return str(process), {**process.facts(), "identity": identity}
+        return str(process), {**process.facts(), "identity": self._identity}
+
+    @property
+    def _identity(self) -> str:
+        return self._launch.environment[IDENTITY_VARIABLE] if self._launch else ""
 
     def state(self, handle: Handle) -> Running | Ended | Unseen:
         """Return whether the driver, or anything that it started, is alive on this host."""
@@ -78,23 +81,17 @@ class LocalPlace(Place):
                 return Ended(code)
             if not self._has_returned.is_set():
                 return Running()
-        if not ProcessTable.here().proves(process.table):
+        if not process.is_here:
             return Unseen(f"{handle} is none of this host's processes")
-        return Running() if processes_of(_identity(handle), process.session) else Ended(None)
+        return Running() if processes_of(handle.facts["identity"], process.session) else Ended(None)
 
     def kill(self, handle: Handle | None) -> None:
         """End the driver and all that it started, also in other sessions."""
         self._is_ended.set()
         process = DriverProcess.of_facts(handle.facts) if handle else self._launcher.process
-        if handle is None or process == self._launcher.process:
-            deadline = time.monotonic() + LONGEST_END_S
-            while not self._is_over() and time.monotonic() < deadline:
-                time.sleep(_POLL_S)
-        elif process and ProcessTable.here().proves(process.table):
-            end_processes(_identity(handle), process.session)
-
-    def _is_over(self) -> bool:
-        return self._launcher.exit_code is not None or self._has_returned.is_set()
+        if process and process.is_here:
+            identity = handle.facts["identity"] if handle else self._identity
+            end_processes(identity, process.session)
 
     def output(self, wait_s: float) -> list[str]:
         """Return the lines that were printed since the last call."""
@@ -117,7 +114,3 @@ def end_processes_of(run: str) -> None:
             f"processes {', '.join(map(str, alive))} of an earlier try do not end",
             remedy="look what they wait for (a dead mount?), end them, and clear the task",
         )
-
-
-def _identity(handle: Handle) -> str:
-    return str(handle.facts.get("identity", ""))

@@ -1,12 +1,17 @@
-"""Finds and ends the processes of a driver on this host."""
+"""Names, finds and ends the processes of a driver on this host."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import socket
 import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -17,6 +22,59 @@ _KILL_GRACE_S = 2.0
 LONGEST_END_S = _TERM_GRACE_S + _KILL_GRACE_S
 _POLL_S = 0.02
 _LOOKS = 3
+_PROC = Path("/proc")
+_START_FIELD = 19  # of /proc/PID/stat, counted from the process state, which follows the name
+
+
+@dataclass(frozen=True, slots=True)
+class DriverProcess:
+    """One process, distinguished from any other with its id, also elsewhere.
+
+    :param pid: its id, which is also that of its process group and session.
+    :param started: clock ticks from boot to its start; 0 if unknown.
+    :param boot: the kernel's random id of the boot; empty if unknown.
+    :param namespace: the PID namespace, of which every container has its own; empty if unknown.
+    """
+
+    pid: int
+    started: int = 0
+    host: str = ""
+    boot: str = ""
+    namespace: str = ""
+
+    @classmethod
+    def of(cls, pid: int) -> DriverProcess:
+        """Describe a process of this host."""
+        try:
+            boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+            namespace = str((_PROC / "self/ns/pid").readlink())
+        except OSError:
+            boot = namespace = ""
+        return cls(pid, _started(pid), socket.gethostname(), boot, namespace)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the process table of this process shows it, if it lives."""
+        here = DriverProcess.of(self.pid)
+        ours, theirs = (here.host, here.boot, here.namespace), (self.host, self.boot, self.namespace)
+        return all(theirs) and ours == theirs
+
+    @property
+    def session(self) -> int | None:
+        """The id of its session; ``None`` if another process has its id now."""
+        return self.pid if _started(self.pid) in (0, self.started) else None
+
+    def facts(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def of_facts(cls, facts: Mapping[str, Any]) -> DriverProcess:
+        """Read ``facts`` back."""
+        return cls(**{field.name: facts[field.name] for field in fields(cls)})
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
 
 
 def processes_of(identity: str, session: int | None = None) -> list[psutil.Process]:
@@ -66,3 +124,11 @@ def _send(processes: list[psutil.Process], number: signal.Signals) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.send_signal(number)
+
+
+def _started(pid: int) -> int:
+    try:
+        stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return 0
+    return int(stat.rpartition(")")[2].split()[_START_FIELD])

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import Any
 
 from airflow.sdk.log import redact  # type: ignore[attr-defined]
 from airflow.triggers.base import TriggerEvent
@@ -169,8 +169,10 @@ class HudiDriverTrigger(LeaseTrigger):
         return watch.stop if watch else None
 
     async def _asked(self, call: Callable[[], Running | Ended | Unseen]) -> Running | Ended | Unseen:
+        # Looks at the drivers of lost nodes may use all threads of their service: an end has its own.
+        service = service_of(self._handle)
         try:
-            return cast("Running | Ended | Unseen", await self._call(call))
+            return await in_thread(f"{service} (ends)" if call == self._end else service, call)
         except Exception as error:  # noqa: BLE001 - the driver is running: only its state is unknown
             return Unseen(f"{type(error).__name__}: {error}")
 
@@ -208,11 +210,6 @@ class HudiDriverTrigger(LeaseTrigger):
     async def _hand_over(self, *, release: bool) -> None:
         if self.ticket:
             await super()._hand_over(release=release)
-
-    async def _call(self, call: Any, *arguments: Any) -> Any:
-        # Looks at the drivers of lost nodes may use all threads of their service: an end has its own.
-        service = service_of(self._handle)
-        return await in_thread(f"{service} (ends)" if call == self._end else service, call, *arguments)
 
     def _look(self) -> Running | Ended | Unseen:
         return self._watch.look()

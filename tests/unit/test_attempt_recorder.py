@@ -9,14 +9,14 @@ import pytest
 from airflow_occ_provider.attempts import attempt_recorder
 from airflow_occ_provider.attempts.attempt_recorder import AttemptRecorder
 from airflow_occ_provider.errors import StateStoreError
-from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.submitters.processes import DriverProcess
 from airflow_occ_provider.task import run as task_run
 from airflow_occ_provider.task.run import open_journal
 from tests.local_drivers import handle_of
 from tests.unit.test_record import Instance, Store
 from tests.unit.test_table import T0, T1
 
-DRIVER = handle_of(DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42))
+DRIVER = handle_of(DriverProcess(42, 0, "host", "boot", "pid:[1]"))
 AWAY = 10**6
 
 

@@ -62,7 +62,7 @@ class Elsewhere(ClusterPlace):
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(cluster_place, "_PERIODS_S", (0.0, 0.0))
+    monkeypatch.setattr(cluster_place, "_PERIOD_S", 0.0)
     monkeypatch.setattr(cluster_place, "_LOOK_S", 0.01)
 
 

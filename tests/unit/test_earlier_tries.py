@@ -19,7 +19,7 @@ from airflow_occ_provider.errors import CommitStateUnknownError, DataLossError, 
 from airflow_occ_provider.hooks.drivers import follower
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.submitters.processes import DriverProcess
 from airflow_occ_provider.task.run import open_journal
 from tests.golden.table_archive import unpack
 from tests.local_drivers import handle_of
@@ -28,7 +28,7 @@ from tests.unit.test_record import Instance, Store
 from tests.unit.test_table import T0, T1, add, begin
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
-LOST = handle_of(DriverProcess(ProcessTable("far", "b", "n"), 42))
+LOST = handle_of(DriverProcess(42, 0, "far", "b", "n"))
 RULE = HeartbeatRule(60_000, 2)
 LOG = logging.getLogger(__name__)
 

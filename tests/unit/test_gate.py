@@ -12,8 +12,7 @@ import pytest
 
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.submitters import gate
-from airflow_occ_provider.submitters.driver_process import DriverProcess
-from airflow_occ_provider.submitters.processes import end_processes, processes_of
+from airflow_occ_provider.submitters.processes import DriverProcess, end_processes, processes_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="parent-death signals are Linux's")
 PARENT = """

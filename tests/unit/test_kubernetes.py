@@ -353,7 +353,7 @@ def test_a_failed_driver_leaves_how_its_pod_ended_and_the_end_of_its_log():
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster_place, "_PERIODS_S", (0.0, 0.0))
+    monkeypatch.setattr(cluster_place, "_PERIOD_S", 0.0)
     monkeypatch.setattr(cluster_place, "_LOOK_S", 0.01)
     monkeypatch.setattr(driver_start, "_GATE_S", 0.01)
     path = tmp_path / "attempt"

@@ -11,6 +11,7 @@ import signal
 import sys
 import textwrap
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -156,7 +157,8 @@ def test_what_does_not_end_fails_the_task(folder, monkeypatch):
     with pytest.raises(FenceError, match="does not end"):
         driven(folder, job, [], printed)
     (pid,) = re.findall(r"left behind: (\d+)", "".join(printed))
-    os.kill(int(pid), signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.kill(int(pid), signal.SIGKILL)
 
 
 def test_a_process_of_this_host_is_never_proven_over_by_its_silence(folder):

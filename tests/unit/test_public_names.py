@@ -40,7 +40,7 @@ PUBLIC = {
     },
     "hooks.local": {"place_of_handle", "place_of_task"},
     "hooks.kubernetes": {
-        *("PodCluster", "api_client", "of_pod", "place_of_handle", "place_of_task"),
+        *("api_client", "of_pod", "place_of_handle", "place_of_task"),
     },
     "hooks.launch": {"Launch"},
     "hooks.places": {"PlaceType", "PlacedTask", "place_type"},

@@ -17,12 +17,12 @@ from airflow_occ_provider.attempts.record_parts import (
     Waiting,
 )
 from airflow_occ_provider.errors import CommitStateUnknownError, StateStoreError
-from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.submitters.processes import DriverProcess
 from airflow_occ_provider.task import run as task_run
 from airflow_occ_provider.task.run import open_journal
 from tests.local_drivers import handle_of
 
-DRIVER = handle_of(DriverProcess(ProcessTable("host", "boot", "pid:[1]"), 42, 1000))
+DRIVER = handle_of(DriverProcess(42, 1000, "host", "boot", "pid:[1]"))
 SINCE = TableBefore(frozenset({"1", "2"}), 7)
 ATTEMPT = AttemptRecord(
     1,

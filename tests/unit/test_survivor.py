@@ -8,15 +8,13 @@ from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.record_parts import Waiting
 from airflow_occ_provider.attempts.survivor import Fence, Settled, TableState, Wait, judge
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.submitters.processes import DriverProcess
 from tests.local_drivers import handle_of
 
 RULE = HeartbeatRule(1000, 5)
 NOW = 100_000
 OWN, OTHER = "20261121092507982", "20261121092507999"
-LOST = AttemptRecord(
-    1, 14, "i", "/t", 90_000, handle_of(DriverProcess(ProcessTable("far", "b", "n"), 42))
-)
+LOST = AttemptRecord(1, 14, "i", "/t", 90_000, handle_of(DriverProcess(42, 0, "far", "b", "n")))
 ENDED = replace(LOST, end="exit code 137", ended_ms=NOW - 2000)
 
 
@@ -93,10 +91,9 @@ def test_a_silent_driver_is_given_one_tolerance_to_show_an_instant():
 
 
 def test_only_a_look_at_the_same_process_table_proves_anything():
-    here = ProcessTable("host", "boot", "pid:[1]")
-    assert here.proves(ProcessTable("host", "boot", "pid:[1]"))
-    assert not here.proves(replace(here, host="other"))
-    assert not here.proves(replace(here, boot="rebooted"))
-    assert not here.proves(replace(here, namespace="pid:[2]"))
-    unknown = ProcessTable("host", "", "")
-    assert not unknown.proves(unknown)
+    here = DriverProcess.of(1)
+    assert here.is_here
+    assert not replace(here, host="other").is_here
+    assert not replace(here, boot="rebooted").is_here
+    assert not replace(here, namespace="pid:[2]").is_here
+    assert not DriverProcess(1).is_here

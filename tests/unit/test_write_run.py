@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
-from airflow_occ_provider.submitters.driver_process import DriverProcess, ProcessTable
+from airflow_occ_provider.submitters.processes import DriverProcess
 from airflow_occ_provider.task.run import open_journal
 from tests.local_drivers import handle_of
 from tests.policies import with_policy
@@ -38,8 +38,8 @@ from tests.unit.test_fence import LATE, ROLLBACK, roll_back
 from tests.unit.test_record import Store, Task
 from tests.unit.test_table import T1, T2, C, add, begin
 
-HERE = handle_of(DriverProcess(ProcessTable.here(), 2**22 + 1))  # no process has that id
-FAR = handle_of(DriverProcess(ProcessTable("far", "b", "n"), 42))
+HERE = handle_of(replace(DriverProcess.of(1), pid=2**22 + 1, started=0))  # no process has that id
+FAR = handle_of(DriverProcess(42, 0, "far", "b", "n"))
 INTERVAL = {"hoodie.client.heartbeat.interval_in_ms": "60000"}
 
 

@@ -91,7 +91,6 @@ def test_an_application_is_read(server):
     assert "airflow_occ_key" in found.tags
     assert found.container.id == NAME.replace("application", "container") + "_01_000001"
     assert found.container.manager.startswith("http://localhost:")
-    assert found.container.node.startswith("localhost:")
 
 
 def test_an_unknown_application_is_none_and_none_has_the_tag(server):
@@ -109,16 +108,15 @@ def test_the_drivers_of_all_attempts_of_an_application_are_listed(server):
             "id": number,
             "containerId": f"{base}_{number:02}_000001",
             "nodeHttpAddress": "node:8042",
-            "nodeId": "node:4242",
             "logsLink": f"http://node:8042/node/containerlogs/{base}_{number:02}_000001/me",
         }
         for number in (1, 2)
     ]
-    attempts.append({"id": 3, "containerId": "", "nodeId": "null", "logsLink": ""})  # it waits
+    attempts.append({"id": 3, "containerId": "", "logsLink": ""})  # it waits
     answer = json.dumps({"appAttempts": {"appAttempt": attempts}}).encode()
     server.on(f"cluster/apps/{NAME}/appattempts", answer)
     manager = ResourceManager([server.url])
-    expected = [Container("http://node:8042", f"{base}_{n:02}_000001", "node:4242") for n in (1, 2)]
+    expected = [Container("http://node:8042", f"{base}_{n:02}_000001") for n in (1, 2)]
     assert manager.containers(NAME) == expected
     assert manager.containers("application_1_0001") == []
 
@@ -138,7 +136,7 @@ def test_a_kill_goes_to_the_active_manager(server, other, closed):
 @pytest.mark.parametrize("code", [301, 302, 307])
 def test_a_node_that_redirects_to_another_host_is_not_followed(server, other, code):
     """Its answer would be taken for the state of the container."""
-    container = Container(server.url, "container_1_1_01_000001", "node:1")
+    container = Container(server.url, "container_1_1_01_000001")
     path = f"node/containers/{container.id}"
     server.on(path, b"", code, Location=f"{other.url}/ws/v1/{path}")
     other.on(path, b'{"container": {"state": "EXITED_WITH_SUCCESS"}}')
@@ -169,7 +167,7 @@ def test_an_address_that_is_none_is_refused_without_its_password(address):
 
 
 def container(server):
-    return Container(server.url, "container_1", "node:1")
+    return Container(server.url, "container_1")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +188,7 @@ def test_a_container_that_the_node_does_not_know_has_ended_unless_the_node_resta
 
 
 def test_a_node_that_does_not_answer_proves_nothing(server, closed):
-    assert Container(closed, "container_1", "").lives(5) is None
+    assert Container(closed, "container_1").lives(5) is None
     server.on("node/containers/container_1", b"<html>no such page</html>", 404)
     assert container(server).lives(5) is None
 

@@ -20,7 +20,7 @@ HELLO = Hello("n1", details={"application_id": NAME, "container": FIRST})
 class Container:
     """A container of which a node knows what a test says."""
 
-    node = "node:1"
+    manager = "http://node:1"
 
     def __init__(self, proof, name=FIRST):
         self.proof, self.id = proof, name

@@ -6,14 +6,14 @@ import hashlib
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.driver.contract import Hello
-from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError, SubmitterUnreachableError
+from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
 from airflow_occ_provider.submitters.cluster_place import ClusterPlace
 from airflow_occ_provider.submitters.kubernetes.api import PodApi
 from airflow_occ_provider.submitters.kubernetes.pod import Pod
@@ -68,18 +68,6 @@ class KubernetesPlace(ClusterPlace):
                 f"is {namespace}, and the driver's pod would be looked for in {self._api.namespace}",
                 remedy='name it in the Spark connection: {"namespace": "..."}',
             )
-
-    def start(self, runner: str, arguments: Sequence[str]) -> None:
-        """Submit the driver, see ``ClusterPlace.start``.
-
-        The pod of a failed submission is ended.
-        """
-        try:
-            super().start(runner, arguments)
-        except NotSubmittedError:
-            with suppress(SubmitterUnreachableError):  # without a grant it does nothing
-                self.end(None, arguments[0])
-            raise
 
     def conf(self, folder: str) -> Mapping[str, str]:
         """Return the properties of Spark for the submission."""

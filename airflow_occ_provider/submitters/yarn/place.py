@@ -104,8 +104,8 @@ class YarnPlace(ClusterPlace):
         lives = container.lives(application.started_ms)
         if lives is None:
             return Unseen(
-                f"{application.id} is {application.state}, but the driver's node {container.node} does "
-                "not prove that it has ended"
+                f"{application.id} is {application.state}, but the driver's node {container.manager} "
+                "does not prove that it has ended"
             )
         return Running() if lives else Ended(None)
 

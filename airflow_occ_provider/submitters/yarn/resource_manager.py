@@ -30,26 +30,23 @@ class Container:
 
     :param manager: web address of its NodeManager.
     :param id: such as ``container_1795412430323_0001_01_000001``.
-    :param node: host and port by which YARN names the node.
     :param access: to its NodeManager.
     """
 
     manager: str
     id: str
-    node: str
     access: Access = NOT_SECURED
 
     @classmethod
-    def of(cls, logs: str, node: str, access: Access = NOT_SECURED) -> Container | None:
+    def of(cls, logs: str, access: Access = NOT_SECURED) -> Container | None:
         """Return the container with a page of logs, as the ResourceManager names it.
 
         :param logs: ``http://host:port/node/containerlogs/CONTAINER/USER``.
-        :param node: host and port of the node.
         :param access: to the NodeManager.
         """
         parts = urlsplit(logs)
         found = re.search(r"/containerlogs/(container_\w+)", parts.path)
-        return cls(f"{parts.scheme}://{parts.netloc}", found[1], node, access) if found else None
+        return cls(f"{parts.scheme}://{parts.netloc}", found[1], access) if found else None
 
     def lives(self, since_ms: int) -> bool | None:
         """Return whether its processes may run; ``None`` if the node does not prove it.
@@ -115,7 +112,7 @@ class Application:
             answer.get("diagnostics", ""),
             frozenset(filter(None, answer.get("applicationTags", "").split(","))),
             answer.get("startedTime", 0),
-            Container.of(answer.get("amContainerLogs", ""), answer.get("masterNodeId", ""), access),
+            Container.of(answer.get("amContainerLogs", ""), access),
             answer.get("trackingUrl", ""),
         )
 
@@ -167,10 +164,7 @@ class ResourceManager:
         """
         answer = self._ask("GET", f"{_APPS}/{quote(application, safe='')}/appattempts") or {}
         attempts = (answer.get("appAttempts") or {}).get("appAttempt", ())
-        containers = [
-            Container.of(attempt.get("logsLink", ""), attempt.get("nodeId", ""), self.access)
-            for attempt in attempts
-        ]
+        containers = [Container.of(attempt.get("logsLink", ""), self.access) for attempt in attempts]
         return [container for container in containers if container]
 
     def kill(self, application: str) -> None:
