@@ -110,6 +110,7 @@ class Process:
     options: dict = field(default_factory=dict)
     early_stop: EarlyStop = EarlyStop.OFF
     is_remote = True
+    longest_end_s = 0.1
 
     def __post_init__(self):
         self.journal = Journal(self.world.store, TryKey(self.try_number, self.max_tries))
@@ -158,7 +159,6 @@ class Process:
             lock=self.world.lock,
             owner=lambda: Owner(("dag", "run", "task")),
             spark=self,
-            longest_end_s=0.1,
             timeout=timedelta(hours=1),
             on_granted=lambda _: None,
             on_released=lambda _: None,
