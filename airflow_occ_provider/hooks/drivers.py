@@ -137,7 +137,8 @@ class TaskDrivers:
         """Return the submitter of one driver."""
         limit = launch.start_limit.in_cluster if self.is_remote else launch.start_limit.on_worker
         driver = folder_driver(self.place(launch), self.storage_conn_id, launch.killed)
-        driver.submission, driver.start_limit = launch.submission, limit
+        driver.submission = launch.submission
+        driver.start_limit = limit
         return driver
 
     def _opened(self, url: str) -> AttemptFolder:

@@ -92,7 +92,7 @@ class ClusterPlace(Place):
 
     def output(self, wait_s: float) -> list[str]:
         """Return the lines of ``spark-submit``; the cluster has those of the driver."""
-        return self._launcher.output(wait_s)
+        return self._launcher.output.take(wait_s)
 
     def _wait_for_driver(self, folder: str) -> None:
         """Wait until a driver is there.
@@ -104,10 +104,8 @@ class ClusterPlace(Place):
             time.sleep(_LOOK_S)
             if time.monotonic() - asked_s < _PERIOD_S:
                 continue
-            asked_s, why = time.monotonic(), ""
+            asked_s = time.monotonic()
             with suppress(SubmitterUnreachableError):  # the folder shows a driver in any case
-                why = self.failure(folder)
-            if why:
-                raise NotSubmittedError(
-                    f"no driver came: {why}", remedy="correct what the cluster says; nothing was run"
-                )
+                if why := self.failure(folder):
+                    remedy = "correct what the cluster says; nothing was run"
+                    raise NotSubmittedError(f"no driver came: {why}", remedy=remedy)

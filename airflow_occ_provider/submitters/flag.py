@@ -1,6 +1,12 @@
-"""A request that a signal handler may make."""
+"""What a signal handler may do, whatever code it has interrupted."""
 
 from __future__ import annotations
+
+import _thread
+import time
+from collections.abc import Callable
+
+_LOOK_S = 0.02
 
 
 class Flag:
@@ -19,3 +25,23 @@ class Flag:
     def is_set(self) -> bool:
         """Whether the request was made."""
         return self._is_set
+
+
+def call_apart(call: Callable[[], object], longest_s: float) -> None:
+    """Make a call in another thread, and wait for it for a while.
+
+    The interrupted code may hold a lock that the call needs. This takes none: not even those of
+    ``threading``.
+    """
+    done = Flag()
+
+    def run() -> None:
+        try:
+            call()
+        finally:
+            done.set()
+
+    _thread.start_new_thread(run, ())
+    deadline = time.monotonic() + longest_s
+    while not done.is_set() and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)

@@ -25,11 +25,10 @@ from airflow_occ_provider.driver.contract import GRANT, REVOKED, Grant, Hello
 from airflow_occ_provider.errors import FenceError, OccError, SubmitterUnreachableError
 from airflow_occ_provider.submitters.attempt_files import Folder
 from airflow_occ_provider.submitters.driver_start import DriverStart
-from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.flag import Flag, call_apart
 from airflow_occ_provider.submitters.followed_driver import FollowedDriver
 from airflow_occ_provider.submitters.patience import Patience
 from airflow_occ_provider.submitters.place import Place
-from airflow_occ_provider.submitters.signal_call import call_apart
 
 _LOOK_S = 0.3
 _QUIET_S = 60.0  # a driver that was revoked drains its commit and reports in less

@@ -55,12 +55,13 @@ class Launcher:
 
     :ivar process: the command, once it was started.
     :ivar exit_code: of the command, once nothing that it started is alive.
+    :ivar output: what it prints.
     """
 
     def __init__(self) -> None:
         self.process: DriverProcess | None = None
         self.exit_code: int | None = None
-        self._output = Output()
+        self.output = Output()
 
     def run(
         self,
@@ -85,7 +86,7 @@ class Launcher:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        reader = _Reader(process.stdout, self._output)
+        reader = _Reader(process.stdout, self.output)
         listener = threading.Thread(target=reader.read, daemon=True, name="driver-log")
         try:
             self.process = DriverProcess.of(process.pid)
@@ -108,27 +109,13 @@ class Launcher:
             reader.is_abandoned.set()
         listener.join(_LISTEN_S)
         if late:
-            self._output.add(f"{late}\n".encode())
-        self._output.close()
+            self.output.add(f"{late}\n".encode())
+        self.output.close()
         return int(process.returncode)
-
-    def output(self, wait_s: float) -> list[str]:
-        """Return the next lines, a limited number.
-
-        :param wait_s: how long to wait if there are none.
-        """
-        lines = self._output.take(wait_s)
-        if lines is None:  # there will be none
-            time.sleep(wait_s)
-        return lines or []
-
-    def skip_output(self) -> None:
-        """Leave lines out from now on rather than hold back what prints too much."""
-        self._output.allow_skipping()
 
     def _stop(self, process: Any, identity: str) -> None:
         """End the command and all that it started; nothing may take its lines any more."""
-        self._output.allow_skipping()
+        self.output.allow_skipping()
         end_processes(identity, process.pid)
 
     def _end_orphans(self, process: Any, identity: str, killed: Flag) -> bool:
@@ -148,8 +135,8 @@ class Launcher:
                 was_stopped = True
                 pids = ", ".join(str(survivor.pid) for survivor in survivors)
                 self._stop(process, identity)
-                self._output.add(f"Ended processes that the driver has left behind: {pids}.\n".encode())
-            time.sleep(_LOOK_S if survivors else _LOOK_S / 10)
+                self.output.add(f"Ended processes that the driver has left behind: {pids}.\n".encode())
+            time.sleep(_LOOK_S if survivors else _LOOK_S / 4)
         return True
 
 

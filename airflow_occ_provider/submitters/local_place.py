@@ -95,11 +95,11 @@ class LocalPlace(Place):
 
     def output(self, wait_s: float) -> list[str]:
         """Return the lines that were printed since the last call."""
-        return self._launcher.output(wait_s)
+        return self._launcher.output.take(wait_s)
 
     def skip_output(self) -> None:
         """Leave lines out rather than hold back the job."""
-        self._launcher.skip_output()
+        self._launcher.output.allow_skipping()
 
 
 def end_processes_of(run: str) -> None:

@@ -31,7 +31,6 @@ class Output:
     _skipped: int = field(default=0, init=False)
     _may_skip: bool = field(default=False, init=False)
     _has_skipped: bool = field(default=False, init=False)
-    _is_closed: bool = field(default=False, init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
 
     def allow_skipping(self) -> None:
@@ -54,22 +53,18 @@ class Output:
                 self._skip_to(AHEAD)
 
     def close(self) -> None:
-        """Add nothing more. Of a job that printed too much, only the last lines are taken."""
+        """Skip all but the last lines of a job that has ended, if it printed too much."""
         with self._changed:
             if self._has_skipped:
                 self._skip_to(LAST)
-            self._is_closed = True
-            self._changed.notify_all()
 
-    def take(self, wait_s: float) -> list[str] | None:
-        """Return the next lines, a limited number; ``None`` after the last ones.
+    def take(self, wait_s: float) -> list[str]:
+        """Return the next lines, a limited number.
 
         :param wait_s: how long to wait if there are none.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._pieces or self._is_closed, wait_s)
-            if not self._pieces and self._is_closed:
-                return None
+            self._changed.wait_for(lambda: self._pieces, wait_s)
             lines = [_LEFT_OUT.format(self._skipped)] if self._skipped else []
             pieces, size, self._skipped = [], 0, 0
             while self._pieces and size < BATCH:

@@ -686,9 +686,9 @@ def test_a_cluster_that_hangs_delays_no_trigger_of_another_one(world, triggerer)
 
     async def both():
         hanging, many = of("http://rm1:8088", "http://rm2:8088"), range(3 * threads._THREADS)
-        stuck = [asyncio.create_task(hanging._call(go_on.wait, PATIENCE_S)) for _ in many]
+        stuck = [asyncio.create_task(hanging._asked(lambda: go_on.wait(PATIENCE_S))) for _ in many]
         try:
-            here = of("http://other:8088")._call(lambda: 7)
+            here = of("http://other:8088")._asked(lambda: 7)
             assert await asyncio.wait_for(here, PATIENCE_S / 2) == 7
         finally:
             go_on.set()

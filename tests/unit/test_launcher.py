@@ -26,8 +26,8 @@ def test_its_lines_and_its_exit_code_are_kept():
     one = Launcher()
     command = ["sh", "-c", f"echo ${IDENTITY_VARIABLE}; echo two >&2; exit 3"]
     assert one.run(command, {**os.environ, IDENTITY_VARIABLE: "me"}, Flag()) == 3
-    assert one.output(0) == ["me\n", "two\n"]
-    assert one.output(0) == []
+    assert one.output.take(0) == ["me\n", "two\n"]
+    assert one.output.take(0) == []
 
 
 def test_it_ends_when_the_task_is_asked_to_stop():

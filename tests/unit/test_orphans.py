@@ -34,10 +34,10 @@ def log_of(script):
     lines, deadline = [], time.monotonic() + PATIENCE_S
     try:
         while task.is_alive():
-            lines += launcher.output(0.2)
+            lines += launcher.output.take(0.2)
             assert time.monotonic() < deadline, lines[-10:]
         assert not processes_of(key)
-        while part := launcher.output(0):
+        while part := launcher.output.take(0):
             lines += part
         return lines, launcher.exit_code
     finally:

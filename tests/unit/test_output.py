@@ -21,12 +21,12 @@ def small(monkeypatch):
 
 def all_of(printed):
     lines = []
-    while (batch := printed.take(0)) is not None:
+    while batch := printed.take(0):
         lines += batch
     return lines
 
 
-def test_lines_are_returned_in_batches_and_then_none():
+def test_lines_are_returned_in_batches():
     printed = Output()
     assert printed.take(0) == []
     printed.add(b"1\n2\r\n3\r4 \xff\n" + LINE)
@@ -34,7 +34,7 @@ def test_lines_are_returned_in_batches_and_then_none():
     printed.close()
     assert printed.take(0) == ["1\n", "2\n", "3\n", "4 \ufffd\n", "xxxxxxxxx\n"]
     assert printed.take(0) == ["the end"]
-    assert printed.take(0) is None
+    assert printed.take(0) == []
 
 
 def test_a_long_line_is_returned_in_parts():

@@ -54,7 +54,8 @@ class KubernetesPlace(ClusterPlace):
         super().__init__(launch)
         self._api, self._conn_id, self._identity = api, conn_id, identity
         self._application, self._properties = application, properties or {}
-        self._described, self._news = "", list[str]()
+        self._told = ""
+        self._news: list[str] = []
 
     def refuse(self, site: Site) -> None:
         """Refuse a site whose drivers are in another namespace.
@@ -143,9 +144,9 @@ class KubernetesPlace(ClusterPlace):
 
     def _tell(self, pod: Pod) -> None:
         """Tell people what a pod waits for, or how it ended, once."""
-        described, self._described = self._described, pod.describe()
-        if self._described and self._described != described:
+        if pod.describe() not in ("", self._told):
             self._news.append(self._line_of(pod))
+        self._told = pod.describe()
 
     def _line_of(self, pod: Pod) -> str:
         return f"Pod {self._api.namespace}/{pod.name}: {pod.describe() or 'its container runs'}\n"

@@ -53,20 +53,16 @@ class Container:
 
         :param since_ms: before its start. A NodeManager that started later may have lost it.
         """
+        started_ms = 0
         try:
             answer = self._ask(f"/containers/{quote(self.id)}")
             if answer.ok:
                 return not _EXITED.fullmatch(answer.json()["container"]["state"])
+            if answer.status_code == http.HTTPStatus.NOT_FOUND and "NotFound" in answer.text:
+                started_ms = self._ask("/info").json()["nodeInfo"]["nmStartupTime"]
         except (OSError, ValueError, KeyError):
             return None
-        is_unknown = answer.status_code == http.HTTPStatus.NOT_FOUND and "NotFound" in answer.text
-        return False if is_unknown and self._has_run_since(since_ms) else None
-
-    def _has_run_since(self, since_ms: int) -> bool:
-        try:
-            return bool(0 < self._ask("/info").json()["nodeInfo"]["nmStartupTime"] <= since_ms)
-        except (OSError, ValueError, KeyError):
-            return False
+        return False if 0 < started_ms <= since_ms else None
 
     def _ask(self, path: str) -> requests.Response:
         """Return the NodeManager's answer, of any status.
