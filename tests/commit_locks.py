@@ -8,9 +8,19 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from pymetastore.hive_metastore.ttypes import (
+    CheckLockRequest,
+    HeartbeatRequest,
+    LockComponent,
+    LockLevel,
+    LockRequest,
+    LockState,
+    LockType,
+    UnlockRequest,
+)
+
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.leases.metastore.client import Access, MetastoreClient
-from airflow_occ_provider.leases.metastore.locks import MetastoreLocks, Part
 from tests.writers import commit_lock_held
 
 _PATIENCE_S = 60
@@ -30,12 +40,41 @@ def lock_held(stack: EmbeddedStack, table: str) -> Iterator[None]:
         yield
 
 
+class TableLocks:
+    """Exclusive locks on tables of the database ``default``, as Hudi's lock provider takes them."""
+
+    def __init__(self, uris: str) -> None:
+        self._client = MetastoreClient(Access(uris))
+
+    def lock(self, table: str, user: str) -> tuple[int, bool]:
+        """Request a lock; return its id and whether it is granted."""
+        component = LockComponent(
+            type=LockType.EXCLUSIVE, level=LockLevel.TABLE, dbname="default", tablename=table
+        )
+        request = LockRequest(component=[component], user=user, hostname="airflow")
+        answer = self._client.call("lock", request, repeat=False)
+        return answer.lockid, answer.state == LockState.ACQUIRED
+
+    def check(self, lock_id: int) -> bool:
+        """Return whether a lock is granted now."""
+        state = self._client.call("check_lock", CheckLockRequest(lockid=lock_id)).state
+        return bool(state == LockState.ACQUIRED)
+
+    def heartbeat(self, lock_id: int) -> None:
+        self._client.call("heartbeat", HeartbeatRequest(lockid=lock_id))
+
+    def unlock(self, lock_id: int) -> None:
+        self._client.call("unlock", UnlockRequest(lockid=lock_id))
+
+    def close(self) -> None:
+        self._client.close()
+
+
 @contextmanager
 def _held_in_metastore(stack: EmbeddedStack, name: str) -> Iterator[None]:
     ended = threading.Event()
-    client = MetastoreClient(Access(stack.metastore.uris))
-    with closing(MetastoreLocks(client, "default")) as locks:
-        number, is_granted = locks.lock([Part(name, "", exclusive=True)], "test", "test")
+    with closing(TableLocks(stack.metastore.uris)) as locks:
+        number, is_granted = locks.lock(name, "test")
 
         def renew() -> None:
             while not ended.wait(stack.metastore.lock_timeout_s / 5):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import obstore.store
 
+from airflow_occ_provider.leases.ledger_store import LedgerStore
+from airflow_occ_provider.leases.metastore.lock_log import MetastoreStore
 from airflow_occ_provider.leases.storage.access import S3Access
 from airflow_occ_provider.leases.storage.address import open_shared_object
 from airflow_occ_provider.leases.storage.bucket import BucketObject
@@ -20,7 +22,7 @@ from tests.services.versitygw import EmbeddedVersitygw
 BACKENDS = ("folder", "bucket", "s3")
 
 
-class PromptStore(StorageStore):
+class _Prompt(LedgerStore):
     """The same without any age: a lot of virtual time passes in a real millisecond."""
 
     def stamps(self, *, age_s: float = 0.0) -> Mapping[str, Version | None]:
@@ -28,6 +30,14 @@ class PromptStore(StorageStore):
 
     def read(self, names: Iterable[str], *, latest: bool = False) -> dict[str, Node]:
         return super().read(names, latest=True)
+
+
+class PromptStore(_Prompt, StorageStore):
+    """A prompt store in a shared object."""
+
+
+class PromptLocks(_Prompt, MetastoreStore):
+    """A prompt store in a metastore's locks."""
 
 
 @contextmanager

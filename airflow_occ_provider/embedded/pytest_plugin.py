@@ -32,8 +32,8 @@ def embedded_zookeeper(hudi_stack: EmbeddedStack) -> EmbeddedZookeeper:
 
 @pytest.fixture(scope="session")
 def embedded_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedMetastore]:
-    """Run a Hive metastore for the test session; its locks expire after 6 s."""
-    with EmbeddedMetastore(tmp_path_factory.mktemp("metastore"), lock_timeout_s=6) as metastore:
+    """Run a Hive metastore for the test session; its locks expire after 60 s."""
+    with EmbeddedMetastore(tmp_path_factory.mktemp("metastore"), lock_timeout_s=60) as metastore:
         yield metastore
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_occ_provider.leases.metastore.client import Access
     from airflow_occ_provider.leases.metastore.commit_lock import MetastoreCommitLock
     from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
-    from airflow_occ_provider.leases.metastore.service import MetastoreLeases
+    from airflow_occ_provider.leases.queue import Queue
 
 _NAME = re.compile(r"[a-z0-9_]{1,128}")
 _TIMEOUT = "hive.txn.timeout"
@@ -188,7 +188,7 @@ class MetastoreBackend:
 
     @property
     def database(self) -> str:
-        """The database in whose name the leases are locks.
+        """The database in whose name the queue's changes are locks.
 
         :raises ConfigurationError: if it is the one of Hudi's own lock.
         """
@@ -196,23 +196,27 @@ class MetastoreBackend:
         if name == self.lock.options("/check").get(METASTORE_DATABASE):
             raise self.service.fields.error(
                 "lease_database",
-                f"{name!r} is where Hudi locks: at its commit a job would wait for its own lease",
+                f"{name!r} is where Hudi locks, and a queue needs a database of its own",
                 "enter another name, such as airflow_occ_leases",
             )
         return name
 
     def terms(self) -> Terms:
-        """Return the TTLs: the metastore's lock time-out, or a shorter given one."""
+        """Return the TTLs: nine tenths of the lock time-out, or of a shorter one."""
         with closing(self._locks()) as locks:
             timeout_ms = self._safe_timeout_ms(locks)
-        return Terms(timeout_ms, timeout_ms)
+        from airflow_occ_provider.leases.metastore.lock_log import REFRESHES_PER_LIFETIME
 
-    def open(self) -> MetastoreLeases:
+        ttl_ms = timeout_ms - timeout_ms // REFRESHES_PER_LIFETIME
+        return Terms(ttl_ms, ttl_ms)
+
+    def open(self) -> Queue:
         """Open the queue of leases; the caller closes it."""
         poll_s, locks = self._poll_s, self._locks()
-        from airflow_occ_provider.leases.metastore.service import MetastoreLeases
+        from airflow_occ_provider.leases.metastore.lock_log import MetastoreStore
+        from airflow_occ_provider.leases.queue import Queue
 
-        return MetastoreLeases(locks, self._timeout_ms(locks), poll_s=poll_s)
+        return Queue(MetastoreStore(locks, self._timeout_ms(locks) / 1000, poll_s))
 
     def validate(self) -> None:
         """Check the fields, and that the client is installed."""
@@ -222,15 +226,11 @@ class MetastoreBackend:
     def test(self) -> str:
         """Take and release a test lock; return a summary."""
         with closing(self._locks()) as locks:
-            from airflow_occ_provider.leases.metastore.locks import Part
-
             timeout_ms = self._safe_timeout_ms(locks)
-            part = Part(f"check_{uuid.uuid4().hex}", "", exclusive=True)
-            lock_id, is_granted = locks.lock([part], "check", "check")
+            lock_id = locks.lock(f"check_{uuid.uuid4().hex}", ["check=1"])
             locks.unlock(lock_id)
-            granted = "granted and released" if is_granted else "requested and released"
             ending = expiry(locks, timeout_ms)
-        return f"Hive metastore at {self.service.uris}: lock {lock_id} was {granted}. {ending}"
+        return f"Hive metastore at {self.service.uris}: lock {lock_id} was taken and released. {ending}"
 
     def _locks(self) -> MetastoreLocks:
         access, database = self.service.access, self.database

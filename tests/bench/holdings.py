@@ -14,8 +14,8 @@ from kazoo.client import KazooClient
 from airflow_occ_provider.leases.lease import LeaseService, Ticket
 from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
+from airflow_occ_provider.leases.metastore.lock_log import MetastoreStore
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
-from airflow_occ_provider.leases.metastore.service import MetastoreLeases
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
@@ -85,7 +85,7 @@ class OnMetastore(Ours):
     def _open(self, hosts: str) -> LeaseService:
         client = CountedClient(MetastoreAccess(hosts, TIMEOUT_S))
         self.client = client
-        return MetastoreLeases(MetastoreLocks(client, "bench"), _TTL_MS)
+        return Queue(MetastoreStore(MetastoreLocks(client, "bench"), METASTORE_LOCK_S))
 
 
 class CountedClient(MetastoreClient):
@@ -117,6 +117,7 @@ class Kazoos:
 
 
 KINDS: dict[str, type[Ours | Kazoos]] = {"kazoo's Lock": Kazoos, "ours": Ours}
+METASTORE_LOCK_S = 600
 ON_METASTORE = "ours, on a metastore"
 
 

@@ -26,6 +26,7 @@ from werkzeug.serving import make_server
 from airflow_occ_provider.hooks import places
 from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
+from airflow_occ_provider.leases.metastore.lock_log import MetastoreStore
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.storage.bucket import BucketObject
 from airflow_occ_provider.leases.storage.folder import FolderObject
@@ -34,9 +35,8 @@ from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.address import fsspec_url, open_file_system, parse_table_path
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.testing.queues import LossyQueue
 from tests.contract import spool_place, spooler
-from tests.contract.lines import METASTORE, POLL_S, STORES, MetastoreProcess
+from tests.crowd.locks import MemoryLocks
 from tests.memory_store import MemoryStore
 from tests.services.azurite import EmbeddedAzurite
 from tests.services.clouds import NEEDS_GO, NEEDS_NODE
@@ -45,6 +45,8 @@ from tests.services.hdfs import Hdfs
 from tests.table_properties import table_properties
 
 BUCKET = "lake"
+POLL_S = 0.2
+LOCKS_LIVE_S = 300
 
 
 @dataclass
@@ -189,9 +191,9 @@ def storage(request):
     return request.getfixturevalue(request.param)
 
 
-@pytest.fixture(params=[*STORES, METASTORE])
+@pytest.fixture(params=["memory", "zookeeper", "folder", "bucket", "locks", "metastore"])
 def backend(request):
-    """The name of a backend; a metastore is no store, but a lease service of its own."""
+    """The name of a store; ``locks`` are those of a metastore, in memory."""
     return request.param
 
 
@@ -203,6 +205,18 @@ def open_store(backend, request):
     if backend in ("folder", "bucket"):
         shared = _shared_object(backend, request.getfixturevalue("tmp_path"))
         return lambda: StorageStore(shared(), POLL_S)
+    if backend == "locks":
+        locks = MemoryLocks(LOCKS_LIVE_S)
+        return lambda: MetastoreStore(locks, LOCKS_LIVE_S, POLL_S)
+    if backend == "metastore":
+        metastore = request.getfixturevalue("embedded_metastore")
+        access, database = MetastoreAccess(metastore.uris), f"test_{uuid.uuid4().hex}"
+
+        def open_locks():
+            locks = MetastoreLocks(MetastoreClient(access), database)
+            return MetastoreStore(locks, metastore.lock_timeout_s, POLL_S)
+
+        return open_locks
     access = Access(request.getfixturevalue("embedded_zookeeper").hosts)
     root = f"/test/{uuid.uuid4()}"
     return lambda: ZookeeperStore(access, root)
@@ -214,32 +228,6 @@ def _shared_object(backend, folder):
         return lambda: FolderObject(folder / "leases" / "queue.json")
     bucket = obstore.store.MemoryStore()
     return lambda: BucketObject(bucket, "leases/queue.json", "memory://leases")
-
-
-@pytest.fixture
-def open_queue(backend, request):
-    opened = []
-
-    def open_one():
-        opened.append(process())
-        return opened[-1]
-
-    if backend == METASTORE:
-        metastore, database = request.getfixturevalue("embedded_metastore"), f"test_{uuid.uuid4().hex}"
-
-        def process():
-            locks = MetastoreLocks(MetastoreClient(MetastoreAccess(metastore.uris)), database)
-            return MetastoreProcess(locks, metastore.lock_timeout_s)
-
-    else:
-        open_store = request.getfixturevalue("open_store")
-
-        def process():
-            return LossyQueue(open_store())
-
-    yield open_one
-    for one in opened:
-        one.close()
 
 
 @pytest.fixture

@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
-from airflow_occ_provider.testing.lost_answers import (
-    LostAnswerContract,
-    lost_calls,
-    repeat_after_a_lost_answer,
-)
+from airflow_occ_provider.testing.lost_answers import LostAnswerContract
 from airflow_occ_provider.testing.queue_contract import ExpiryContract
 from airflow_occ_provider.testing.queues import (
     SHARED,
@@ -21,28 +17,23 @@ from airflow_occ_provider.testing.queues import (
     part,
     waits_for,
 )
-from tests.contract.lines import METASTORE, where_waiters_remove_the_dead
 from tests.memory_store import MemoryStore
 
 
-@where_waiters_remove_the_dead
 class TestExpiry(ExpiryContract):
     pass
 
 
-@where_waiters_remove_the_dead
 class TestLostAnswers(LostAnswerContract):
     pass
 
 
-@where_waiters_remove_the_dead
 def test_a_dead_one_is_not_waited_for_longer_than_its_term_and_two_renewals(line, other):
     line.request(ask("r1"))
     rival = other.request(ask("r2"))
     assert check_until_held(other, rival, 5.0)
 
 
-@where_waiters_remove_the_dead
 def test_a_wall_of_the_dead_falls_at_once(line, other):
     for number in range(10):
         line.request(ask(f"r{number}", scopes=SHARED))
@@ -50,7 +41,6 @@ def test_a_wall_of_the_dead_falls_at_once(line, other):
     assert check_until_held(other, rival, 5.0)
 
 
-@where_waiters_remove_the_dead
 def test_who_holds_removes_the_dead_before_him_one_after_the_other(line, other):
     for number in range(3):
         line.request(ask(f"r{number}", scopes=SHARED))
@@ -64,7 +54,6 @@ def test_who_holds_removes_the_dead_before_him_one_after_the_other(line, other):
     assert {one.name for one in line.requests()} == {alive.name, apart.name}
 
 
-@where_waiters_remove_the_dead
 def test_who_lives_before_a_holder_is_left_alone(line, other):
     elder, younger = line.request(ask("r1", scopes=SHARED)), other.request(ask("r2", scopes=SHARED))
     for _ in range(12):
@@ -75,7 +64,6 @@ def test_who_lives_before_a_holder_is_left_alone(line, other):
     line.ensure_held(elder)
 
 
-@where_waiters_remove_the_dead
 def test_an_observer_who_was_stopped_kills_nobody_who_renewed(line, other):
     ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
     assert not holds(other, rival)
@@ -101,7 +89,6 @@ def _a_look_waits(other, rival):
     assert not holds(other, rival)
 
 
-@where_waiters_remove_the_dead
 @pytest.mark.parametrize("away", [_a_renewal_fails, _a_look_fails, _a_look_waits])
 def test_while_the_lock_service_is_away_no_term_runs(line, other, away):
     ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
@@ -113,7 +100,6 @@ def test_while_the_lock_service_is_away_no_term_runs(line, other, away):
     line.ensure_held(ticket)
 
 
-@where_waiters_remove_the_dead
 def test_after_an_outage_the_dead_are_removed_all_the_same(line, other):
     line.request(ask("r1"))
     rival = other.request(ask("r2"))
@@ -121,7 +107,6 @@ def test_after_an_outage_the_dead_are_removed_all_the_same(line, other):
     assert check_until_held(other, rival, 5.0)
 
 
-@where_waiters_remove_the_dead
 @pytest.mark.parametrize(("claim_ms", "stands_s"), [(None, 3.0), (12_000, 12.0)])
 def test_a_claim_stands_for_as_long_as_was_said(line, other, claim_ms, stands_s):
     ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
@@ -131,7 +116,6 @@ def test_a_claim_stands_for_as_long_as_was_said(line, other, claim_ms, stands_s)
     assert check_until_held(other, rival, 2.0)
 
 
-@where_waiters_remove_the_dead
 def test_who_was_stopped_for_too_long_is_not_told_that_he_holds(line, other):
     ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
     assert holds(line, ticket)
@@ -147,7 +131,6 @@ def test_who_was_stopped_for_too_long_is_not_told_that_he_holds(line, other):
         line.status(ticket)
 
 
-@where_waiters_remove_the_dead
 def test_a_claim_whose_end_was_not_answered_is_not_trusted_in(line, other):
     ticket, rival = line.request(ask("r1")), other.request(ask("r2"))
     line.renew(ticket, 60_000)
@@ -191,23 +174,3 @@ def test_a_server_that_lags_behind_lets_nobody_in():
     assert not check_until_held(rival, waiting, 3.0)
     (first, _) = rival.requests()
     assert rival.evict(first)
-
-
-LOST_CALLS = {
-    "request": ["rows", "lock"],
-    "request again": ["rows", "heartbeat", "lock"],
-    "request anew": ["unlock", "lock"],
-    "request under": ["lock"],
-    "status": ["rows", "check", "heartbeat"],
-    "renew": ["rows", "heartbeat"],
-    "ensure_held": ["rows", "heartbeat", "check"],
-    "adopt": ["rows", "heartbeat", "lock"],
-    "release": ["rows", "heartbeat", "lock", "unlock"],
-    "requests": ["rows"],
-}
-
-
-@pytest.mark.parametrize("backend", [METASTORE], indirect=True)
-@pytest.mark.parametrize(("method", "lost", "carried_out"), lost_calls(LOST_CALLS))
-def test_every_method_can_be_repeated_on_a_metastore(open_queue, other, method, lost, carried_out):
-    repeat_after_a_lost_answer(open_queue, other, method, lost, carried_out=carried_out)

@@ -11,11 +11,12 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
+from tests.crowd.locks import MemoryLocks
 from tests.model.checker import ViolationError
 from tests.model.machine import run
 from tests.model.mutants import MUTANTS, ForgetsTasks
 from tests.model.world import Claim, World
-from tests.shared_objects import PromptStore, shared_objects
+from tests.shared_objects import PromptLocks, PromptStore, shared_objects
 
 STEPS_TO_FIND_A_MUTANT = 100_000
 SEED_THAT_FINDS = 9  # each of them in a second but this one; another seed may take half a minute
@@ -47,6 +48,14 @@ def test_no_promise_is_broken_in_the_queue_of_a_bucket():
         assert stores[0].stamps() == {}
     assert counts["grants"] > 10
     assert counts["listings that were old"] > 10
+
+
+def test_no_promise_is_broken_in_the_locks_of_a_metastore():
+    locks = MemoryLocks(600)
+    stores = [PromptLocks(locks, 600, 0.05) for _ in range(4)]
+    counts = run(200, 7, stores=stores)
+    assert stores[0].stamps() == {}
+    assert counts["grants"] > 10
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)

@@ -21,11 +21,9 @@ from airflow_occ_provider.testing.queues import (
     waits_for,
 )
 from airflow_occ_provider.testing.store_contract import StoreContract
-from tests.contract.lines import where_waiters_remove_the_dead
 from tests.golden.request_nodes import FIRST, NAMES, TRIPS
 
 
-@where_waiters_remove_the_dead
 class TestStore(StoreContract):
     pass
 
@@ -47,7 +45,6 @@ def test_a_lease_that_goes_leaves_its_task_before_the_rival(line, other, looked)
     assert holds(other, rival)
 
 
-@where_waiters_remove_the_dead
 def test_a_lease_that_goes_during_a_look_leaves_its_task_before_the_rival(open_queue, line, other):
     lease = line.request(ask("r1", label="setup"))
     waiting = other.request(ask("r2"))
@@ -169,7 +166,6 @@ def test_a_zombie_knows_within_one_renewal(line, other):
         line.status(old)
 
 
-@where_waiters_remove_the_dead
 def test_what_a_holder_announces_is_told_and_survives_renewals_and_adoptions(line, other):
     old, rival = line.request(ask("r1", scopes=SHARED)), other.request(ask("r2", scopes=SHARED))
     elsewhere = other.request(ask("r3", scopes=(Scope.of(B, None),)))
@@ -223,7 +219,6 @@ def test_the_line_of_a_run(line, other):
     assert [one.request.id for one in found] == [lease.id, task.id]
 
 
-@where_waiters_remove_the_dead
 def test_nodes_of_the_first_release_stand_in_the_same_queue(line, other):
     nodes, run = other.way.store, ("trips", "scheduled__2026-11-21")
     nodes.create(NAMES[1], FIRST[1])
@@ -239,7 +234,6 @@ def test_nodes_of_the_first_release_stand_in_the_same_queue(line, other):
     assert holds(line, rival)
 
 
-@where_waiters_remove_the_dead
 @pytest.mark.parametrize("name", ["stray", NAMES[1]])
 def test_an_unknown_node_blocks_and_stays(line, other, name):
     other.way.store.create(name, b"of another release")

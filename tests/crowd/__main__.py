@@ -22,7 +22,7 @@ from tests.crowd.run import run
 from tests.crowd.witness import ViolationError
 from tests.services.postgres_metastore import metastore_on_postgres
 
-TIMEOUT_S = 6
+LIFETIME_S, TTL_S = 60, 6
 
 
 def main() -> int:
@@ -43,8 +43,8 @@ def main() -> int:
     if given.mutants:
         return _find_mutants(given.seconds, given.seed)
     if given.memory:
-        locks = MemoryLocks(1.0)
-        counts = run(lambda: locks, 1.0, **wanted)
+        locks = MemoryLocks(60.0)
+        counts = run(lambda: locks, 60.0, ttl_s=1.0, **wanted)
     else:
         with (
             tempfile.TemporaryDirectory() as folder,
@@ -52,7 +52,12 @@ def main() -> int:
         ):
             access = Access(metastore.uris)
             began = time.monotonic()
-            counts = run(lambda: MetastoreLocks(MetastoreClient(access), "crowd"), TIMEOUT_S, **wanted)
+            counts = run(
+                lambda: MetastoreLocks(MetastoreClient(access), "crowd"),
+                LIFETIME_S,
+                ttl_s=TTL_S,
+                **wanted,
+            )
     for name, count in sorted(counts.items()):
         print(f"{count:8,}  {name}")
     print(f"{time.monotonic() - began:.0f} s, nothing broken")
@@ -61,16 +66,24 @@ def main() -> int:
 
 def _metastore(folder: Path, *, postgres: bool) -> AbstractContextManager[EmbeddedMetastore]:
     if postgres:
-        return metastore_on_postgres(folder, TIMEOUT_S)
-    return EmbeddedMetastore(folder, lock_timeout_s=TIMEOUT_S)
+        return metastore_on_postgres(folder, LIFETIME_S)
+    return EmbeddedMetastore(folder, lock_timeout_s=LIFETIME_S)
 
 
 def _find_mutants(seconds: float, seed: int) -> int:
     overlooked = 0
     for mutant in MUTANTS:
-        locks, began = MemoryLocks(1.0), time.monotonic()
+        locks, began = MemoryLocks(60.0), time.monotonic()
         try:
-            run(lambda locks=locks: locks, 1.0, people=8, seconds=seconds, seed=seed, service=mutant)
+            run(
+                lambda locks=locks: locks,
+                60.0,
+                ttl_s=1.0,
+                people=8,
+                seconds=seconds,
+                seed=seed,
+                log=mutant,
+            )
         except ViolationError as error:
             print(f"{mutant.__name__} found in {time.monotonic() - began:.1f} s: {str(error)[:60]}")
         else:

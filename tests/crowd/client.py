@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.leases.metastore.service import MetastoreLeases
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from tests.crowd.witness import Claim, ViolationError, Witness
 
@@ -35,22 +35,22 @@ class Client:
     """A task run with several processes, which have its lease one after the other.
 
     :param name: its run.
-    :param processes: a service each.
-    :param timeout_s: after which the metastore drops a lock.
+    :param processes: a queue each.
+    :param ttl_s: seconds without a renewal after which a request expires.
     :param witness: checks each answer.
     """
 
     def __init__(
         self,
         name: str,
-        processes: Sequence[MetastoreLeases],
-        timeout_s: float,
+        processes: Sequence[Queue],
+        ttl_s: float,
         witness: Witness,
         seed: int,
     ) -> None:
         self.name = name
         self._processes = processes
-        self._timeout_s = timeout_s
+        self._ttl_s = ttl_s
         self._witness = witness
         self._random = random.Random(f"{seed}-{name}")
         self._asked = 0
@@ -62,7 +62,7 @@ class Client:
 
     def _use_lease(self, owner: Owner, scopes: tuple[Scope, ...], depth: int = 0) -> None:
         self._asked += 1
-        claim = Claim(Request(f"{self.name}.{self._asked}", owner, scopes, 1000))
+        claim = Claim(Request(f"{self.name}.{self._asked}", owner, scopes, round(self._ttl_s * 1000)))
         try:
             service = self._request(claim)
             service = self._wait(claim, service)
@@ -73,12 +73,12 @@ class Client:
         except LeaseLostError:
             self._witness.on_lost(claim)
 
-    def _request(self, claim: Claim) -> MetastoreLeases:
+    def _request(self, claim: Claim) -> Queue:
         service = self._any(self._processes)
         claim.ticket = self._again(claim, lambda: service.request(claim.asked))
         return service
 
-    def _wait(self, claim: Claim, service: MetastoreLeases) -> MetastoreLeases | None:
+    def _wait(self, claim: Claim, service: Queue) -> Queue | None:
         """Poll until the claim holds; return ``None`` if it was released before."""
         woken, deadline = threading.Event(), time.monotonic() + _END_S
         while not self._is_held(claim, service, woken):
@@ -87,11 +87,11 @@ class Client:
             if self._chance(0.03):
                 return self._leave(claim, service)
             service = self._pass_on(claim, service)
-            woken.wait(self._timeout_s / 6)
+            woken.wait(self._ttl_s / 6)
             woken.clear()
         return service
 
-    def _is_held(self, claim: Claim, service: MetastoreLeases, woken: threading.Event) -> bool:
+    def _is_held(self, claim: Claim, service: Queue, woken: threading.Event) -> bool:
         ticket = claim.place
         if self._again(claim, lambda: service.status(ticket, woken.set)).held:
             self._witness.on_held(claim)
@@ -99,7 +99,7 @@ class Client:
         self._witness.on_blocked(claim)
         return False
 
-    def _work(self, claim: Claim, service: MetastoreLeases) -> None:
+    def _work(self, claim: Claim, service: Queue) -> None:
         for _ in range(self._random.randrange(3)):
             time.sleep(self._random.uniform(0, _LONGEST_HOLD_S))
             service = self._pass_on(claim, service)
@@ -108,8 +108,8 @@ class Client:
         self._leave(claim, service)
 
     def _work_below(
-        self, lease: Claim, service: MetastoreLeases, owner: Owner, scopes: tuple[Scope, ...]
-    ) -> MetastoreLeases | None:
+        self, lease: Claim, service: Queue, owner: Owner, scopes: tuple[Scope, ...]
+    ) -> Queue | None:
         """Let a task work under the lease, which may end while the task waits or holds."""
         task = Owner((*owner.path, "task"))
         if self._chance(0.5):
@@ -124,7 +124,7 @@ class Client:
         below.join(2 * _END_S)
         return None
 
-    def _pass_on(self, claim: Claim, service: MetastoreLeases) -> MetastoreLeases:
+    def _pass_on(self, claim: Claim, service: Queue) -> Queue:
         """Continue here, or in another process; then check that this one is refused."""
         old, renewed_s = claim.place, claim.renewed_s
         fate = self._random.random()
@@ -147,13 +147,11 @@ class Client:
         self._refuse(claim, service, old)
         return other
 
-    def _adopted_at_once(
-        self, claim: Claim, others: Sequence[MetastoreLeases]
-    ) -> tuple[MetastoreLeases, Ticket]:
+    def _adopted_at_once(self, claim: Claim, others: Sequence[Queue]) -> tuple[Queue, Ticket]:
         """Have all other processes adopt it at the same moment; one may succeed."""
         old, taken, lost = claim.place, [], []
 
-        def adopt(one: MetastoreLeases) -> None:
+        def adopt(one: Queue) -> None:
             try:
                 taken.append((one, self._again(claim, lambda: one.adopt(old))))
             except LeaseLostError as error:
@@ -174,15 +172,18 @@ class Client:
             raise lost[0]
         return taken[0]
 
-    def _refuse(self, claim: Claim, service: MetastoreLeases, old: object) -> None:
-        """Check that the process that had the lease is refused."""
-        call = self._any(["renew", "status", "ensure_held", "adopt", "release"])
+    def _refuse(self, claim: Claim, service: Queue, old: object) -> None:
+        """Check that the process that had the lease is refused.
+
+        Its status is that of its own term, in which it may rely on what it wrote last.
+        """
+        call = self._any(["renew", "ensure_held", "adopt", "release"])
         with suppress(LeaseLostError):
             if self._again(None, lambda: getattr(service, call)(old)) is not False:
                 raise ViolationError(f"{call} of a zombie's {old} beside {claim}")
         self._witness.counts["zombies refused"] += 1
 
-    def _leave(self, claim: Claim, service: MetastoreLeases) -> None:
+    def _leave(self, claim: Claim, service: Queue) -> None:
         ticket = claim.place
         self._witness.on_left(claim)
         if self._chance(0.02):

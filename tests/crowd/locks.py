@@ -1,4 +1,4 @@
-"""Locks in memory, granted and dropped as by a metastore, and a connection that loses answers."""
+"""Locks in memory, numbered and dropped as by a metastore, and a connection that loses answers."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pymetastore.hive_metastore.ttypes import NoSuchLockException
-
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.leases.metastore.locks import MetastoreLocks, Part, Row
+from airflow_occ_provider.leases.metastore.locks import MetastoreLocks, Row
 
 _LOST, _LOST_LOCKS = 0.02, 0.1
 _STALLED, _LONGEST_STALL_S = 0.03, 0.2
 
 
 class MemoryLocks:
-    """Locks by the rules of Hive's ``TxnHandler``, for threads of one process.
+    """The lock calls of a metastore, for threads of one process.
 
-    :param timeout_s: seconds without a heartbeat after which one is dropped.
+    :param timeout_s: seconds without a heartbeat after which a lock is dropped.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -29,31 +27,14 @@ class MemoryLocks:
         self._ids = itertools.count(1)
         self._mutex = threading.RLock()
         self._rows: dict[int, list[Row]] = {}
-        self._beats: dict[int, float] = {}
 
-    def lock(self, parts: Iterable[Part], user: str, agent: str) -> tuple[int, bool]:
+    def lock(self, table: str, partitions: Iterable[str]) -> int:
         with self._mutex:
-            lock_id = next(self._ids)
-            self._rows[lock_id] = [Row(lock_id, part, False, agent, user, 0) for part in parts]
-            return lock_id, self.check(lock_id)
-
-    def check(self, lock_id: int) -> bool:
-        with self._mutex:
-            self._beats.setdefault(lock_id, time.monotonic())
-            self.heartbeat(lock_id)
-            earlier_rows = [row for one in self._rows if one < lock_id for row in self._rows[one]]
-            mine = self._rows[lock_id]
-            if any(_waits(row.part, earlier.part) for row in mine for earlier in earlier_rows):
-                return False
-            self._rows[lock_id] = [row._replace(acquired=True) for row in mine]
-            return True
-
-    def heartbeat(self, lock_id: int) -> None:
-        with self._mutex:
-            self._drop()
-            if lock_id not in self._rows:
-                raise NoSuchLockException(str(lock_id))
-            self._beats[lock_id] = time.monotonic()
+            lock_id, since_ms = next(self._ids), round(time.time() * 1000)
+            self._rows[lock_id] = [
+                Row(lock_id, table, partition, True, "", since_ms) for partition in partitions
+            ]
+            return lock_id
 
     def unlock(self, lock_id: int) -> None:
         with self._mutex:
@@ -61,23 +42,18 @@ class MemoryLocks:
 
     def rows(self, table: str | None = None) -> list[Row]:
         with self._mutex:
-            self._drop()
-            return [
-                row._replace(since_ms=round(self._beats[row.lock_id] * 1e6))
-                for row in itertools.chain(*self._rows.values())
-                if table in (None, row.part.table)
-            ]
+            oldest_ms = time.time() * 1000 - self._timeout_s * 1000
+            for lock_id, rows in list(self._rows.items()):
+                if rows[0].since_ms < oldest_ms:
+                    del self._rows[lock_id]
+            all_rows = itertools.chain(*self._rows.values())
+            return [row for row in all_rows if table in (None, row.table)]
 
     def setting(self, name: str) -> str:
         return ""
 
     def close(self) -> None:
         pass
-
-    def _drop(self) -> None:
-        for lock_id in list(self._rows):
-            if time.monotonic() - self._beats[lock_id] > self._timeout_s:
-                del self._rows[lock_id]
 
 
 class Lossy:
@@ -111,11 +87,3 @@ class Lossy:
     def _lose(self) -> None:
         self.lost += 1
         raise LockUnreachableError("the answer was lost")
-
-
-def _waits(part: Part, earlier: Part) -> bool:
-    return (
-        part.table == earlier.table
-        and ("" in (part.partition, earlier.partition) or part.partition == earlier.partition)
-        and (part.exclusive or earlier.exclusive)
-    )

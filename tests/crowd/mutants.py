@@ -1,64 +1,37 @@
-"""Services with one fault each, which the witness must find."""
+"""Logs of changes with one fault each, which the witness must find."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
-from airflow_occ_provider.leases.lease import Status, Ticket
-from airflow_occ_provider.leases.metastore import request_lock
-from airflow_occ_provider.leases.metastore.request_lock import Epoch, QueueSnapshot, RequestLock
-from airflow_occ_provider.leases.metastore.service import MetastoreLeases
-from airflow_occ_provider.leases.rules import Request
+from airflow_occ_provider.leases.ledger import Change, Ledger
+from airflow_occ_provider.leases.metastore.lock_log import LockLog, _Log
 
 
-class BelievesTheMetastoreAlone(MetastoreLeases):
-    """It ignores that a request passes under a lease."""
+class ForgetsOthersChanges(LockLog):
+    """A change is made to what this process saw last, whatever came between."""
 
-    def status(
-        self, ticket: Ticket, wake: Callable[[], None] | None = None, *, age_s: float = 0.0
-    ) -> Status:
-        said = super().status(ticket, wake, age_s=age_s)
-        return Status() if self._locks.check(ticket.token) else said
-
-
-class MarksNothing(MetastoreLeases):
-    """A request made below a lease passes under it, though the lease was released before."""
-
-    def _confirm(self, ticket: Ticket, snapshot: QueueSnapshot) -> None:
-        pass
+    def change(self, change: Change, *, is_urgent: bool = True) -> Ledger:
+        before = self._ledger
+        super().change(change, is_urgent=is_urgent)
+        return change.apply(before)
 
 
-class TakesAnyEpoch(MetastoreLeases):
-    """It does not check whether another process took the same epoch."""
+class AddsWhatItSawLast(LockLog):
+    """The ledger that it adds misses the changes before its own."""
 
-    def _begin_epoch(self, ticket: Ticket, before: RequestLock, asked: Request) -> bool:
-        super()._begin_epoch(ticket, before, asked)
-        return True
+    def _refresh(self, log: _Log, lock_id: int, after: Ledger) -> None:
+        super()._refresh(log, lock_id, self._last)
+        self._last = after
 
-
-class BeatsForItsRequestOnly(MetastoreLeases):
-    """The epoch's lock is dropped while the request's is held."""
-
-    def _heartbeat(self, ticket: Ticket, epochs: Sequence[Epoch], beat: Callable[[int], Any]) -> Any:
-        return super()._heartbeat(ticket, (), beat)
+    _last = Ledger(0)
 
 
-class AsksAgainAnew(MetastoreLeases):
-    """A request that is made again is queued twice."""
+class ReleasesTooMuch(LockLog):
+    """The changes that the last ledger does not include are released too."""
 
-    def _adopt(self, ticket: Ticket, asked: Request | None = None) -> Ticket:
-        if asked is None or self._snapshot().locks[ticket.token].mark == self._mark:
-            return super()._adopt(ticket, asked)
-        parts, who = request_lock.parts(asked, 0), request_lock.lock_user(asked.owner)
-        lock_id, _ = self._locks.lock(parts, who, request_lock.agent(self._mark, asked.incarnation))
-        return Ticket(asked.id, request_lock.name(lock_id, ()), lock_id, 1)
+    def _refresh(self, log: _Log, lock_id: int, after: Ledger) -> None:
+        super()._refresh(log, lock_id, after)
+        for number in list(log.changes):
+            self._locks.unlock(number)
 
 
-MUTANTS = [
-    BelievesTheMetastoreAlone,
-    MarksNothing,
-    TakesAnyEpoch,
-    BeatsForItsRequestOnly,
-    AsksAgainAnew,
-]
+MUTANTS = [ForgetsOthersChanges, AddsWhatItSawLast, ReleasesTooMuch]

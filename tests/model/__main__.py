@@ -12,18 +12,24 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
+from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
+from airflow_occ_provider.leases.metastore.client import MetastoreClient
+from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.store import Store
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
+from tests.crowd.locks import MemoryLocks
 from tests.model.checker import ViolationError
 from tests.model.machine import run
 from tests.model.mutants import MUTANTS
-from tests.shared_objects import BACKENDS, PromptStore, shared_objects
+from tests.shared_objects import BACKENDS, PromptLocks, PromptStore, shared_objects
 
 _CLIENTS = 4
 _POLL_S = 0.05
+_LOCKS_LIVE_S = 600
 _PROGRESS_S = 20
 
 
@@ -70,6 +76,19 @@ def _stores(backend: str) -> Iterator[list[Store] | None]:
         with shared_objects(backend) as open_one:
             yield [PromptStore(open_one(), _POLL_S) for _ in range(_CLIENTS)]
         return
+    if backend == "locks":
+        locks = MemoryLocks(_LOCKS_LIVE_S)
+        yield [PromptLocks(locks, _LOCKS_LIVE_S, _POLL_S) for _ in range(_CLIENTS)]
+        return
+    if backend == "metastore":
+        with (
+            tempfile.TemporaryDirectory() as name,
+            EmbeddedMetastore(Path(name), lock_timeout_s=_LOCKS_LIVE_S) as metastore,
+        ):
+            access = MetastoreAccess(metastore.uris)
+            clients = [MetastoreLocks(MetastoreClient(access), "model") for _ in range(_CLIENTS)]
+            yield [PromptLocks(client, _LOCKS_LIVE_S, _POLL_S) for client in clients]
+        return
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(EmbeddedZookeeper(folder))
@@ -84,7 +103,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     parser.add_argument("--steps", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--backend", choices=["memory", "zookeeper", *BACKENDS], default="memory")
+    parser.add_argument(
+        "--backend", choices=["memory", "zookeeper", "locks", "metastore", *BACKENDS], default="memory"
+    )
     parser.add_argument("--mutant", choices=[mutant.__name__ for mutant in MUTANTS])
     parser.add_argument("--shrink", action="store_true", help="search for fewer steps to a violation")
     return parser.parse_args()

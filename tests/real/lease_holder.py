@@ -16,8 +16,8 @@ from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
+from airflow_occ_provider.leases.metastore.lock_log import MetastoreStore
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
-from airflow_occ_provider.leases.metastore.service import MetastoreLeases
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
@@ -25,6 +25,7 @@ from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 
 SESSION_S = 1.0
 TTL_MS = 1500
+METASTORE_LOCK_S = 30
 _PAUSE_S = 0.02
 
 
@@ -46,7 +47,7 @@ def hold_queue(hosts: str, path: str) -> dict[str, Callable[[], bool]]:
 
 def hold_metastore(uris: str, database: str) -> dict[str, Callable[[], bool]]:
     locks = MetastoreLocks(MetastoreClient(MetastoreAccess(uris, timeout_s=2.0)), database)
-    return hold(MetastoreLeases(locks, TTL_MS))
+    return hold(Queue(MetastoreStore(locks, METASTORE_LOCK_S)))
 
 
 def hold(queue: LeaseService) -> dict[str, Callable[[], bool]]:

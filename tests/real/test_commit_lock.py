@@ -11,12 +11,10 @@ from kazoo.client import KazooClient
 
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
-from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
-from airflow_occ_provider.leases.metastore.client import MetastoreClient
-from airflow_occ_provider.leases.metastore.locks import MetastoreLocks, Part
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.commit_lock import ZookeeperCommitLock
+from tests.commit_locks import TableLocks
 from tests.writers import LOCK_BASE_PATH, Writer, commit_lock_held, inflight, wait_for
 
 pytestmark = pytest.mark.real
@@ -123,11 +121,8 @@ def test_a_real_writer_that_waits_for_its_commit_is_listed(hudi_stack, tmp_path,
 def test_a_lock_in_a_metastore_is_listed(embedded_metastore, monkeypatch, run):
     value = {"conn_type": "hudi_metastore_lock", "host": embedded_metastore.uris}
     monkeypatch.setenv("AIRFLOW_CONN_HUDI_LOCK_DEFAULT", json.dumps(value))
-    client = MetastoreClient(MetastoreAccess(embedded_metastore.uris))
-    with closing(MetastoreLocks(client, "default")) as locks:
-        held, waits = (
-            locks.lock([Part("trips", "", exclusive=True)], who, "hudi") for who in ("a", "b")
-        )
+    with closing(TableLocks(embedded_metastore.uris)) as locks:
+        held, waits = (locks.lock("trips", user) for user in ("a", "b"))
         found = json.loads(run("locks", "show", "/lake/Trips/", "--lock-key", "trips", "-o", "json"))
         locks.unlock(held[0])
         left = run("locks", "show", "/lake/trips", "--lock-key", "trips")

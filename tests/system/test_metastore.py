@@ -7,7 +7,9 @@ from contextlib import closing
 import pytest
 
 from airflow_occ_provider.leases.metastore.client import Access, MetastoreClient
+from airflow_occ_provider.leases.metastore.lock_log import MetastoreStore
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+from airflow_occ_provider.leases.queue import Queue
 from tests.rows import count_rows
 from tests.system.rivals import commits, conf, wait_for_state
 from tests.system.test_airflow import error_of
@@ -16,14 +18,14 @@ pytestmark = pytest.mark.system
 
 
 @pytest.fixture
-def locks(metastore):
-    client = MetastoreClient(Access(metastore.uris))
-    with closing(MetastoreLocks(client, "airflow_occ_leases")) as locks:
-        yield locks
+def queue(metastore):
+    locks = MetastoreLocks(MetastoreClient(Access(metastore.uris)), "airflow_occ_leases")
+    with closing(Queue(MetastoreStore(locks, metastore.lock_timeout_s))) as queue:
+        yield queue
 
 
 @pytest.mark.nightly
-def test_a_lease_in_the_metastore_covers_a_run_and_a_rival_waits(locks, start, tmp_path):
+def test_a_lease_in_the_metastore_covers_a_run_and_a_rival_waits(queue, start, tmp_path):
     paths = conf(tmp_path)
     gate = paths["gate"]
     run = start("in_metastore", **paths)
@@ -32,15 +34,15 @@ def test_a_lease_in_the_metastore_covers_a_run_and_a_rival_waits(locks, start, t
     wait_for_state(rival, "write", "deferred")
     log = rival.log("write")
     both = "Blocked by 2 earlier requests: in_metastore / "  # the lease, and the writer under it
-    assert both in log, f"{log}\n{run.log('lease')}\n{locks.rows()}"
-    assert "when the metastore drops its lock: 300 s after its last heartbeat" in log
+    assert both in log, f"{log}\n{run.log('lease')}\n{queue.requests()}"
+    assert "A request that is not renewed within its TTL is removed by the next waiter." in log
     (gate / "w.go").touch()
     for one in (run.wait(), rival.wait()):
         assert one.task("write")["state"] == "success", one.log("write")[-4000:]
         assert "commit_conflict" not in one.log("write")
     assert len(commits(paths["table"])) == 2
     assert set(count_rows(paths["table"]).values()) == {1}
-    assert locks.rows() == []
+    assert queue.requests() == ()
 
 
 @pytest.mark.nightly
@@ -54,4 +56,4 @@ def test_a_job_that_writes_a_second_table_is_stopped_with_an_error(airflow, lock
     assert "write each table by a task of its own" in error
     assert not paths["table"].exists()
     assert commits(paths["other"]) == []
-    assert locks.rows() == []
+    assert queue.requests() == ()

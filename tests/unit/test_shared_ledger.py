@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
-from airflow_occ_provider.leases.storage.ledger import Ledger, LedgerFormatError
+from airflow_occ_provider.leases.ledger import Change, Ledger, LedgerFormatError
 from airflow_occ_provider.leases.storage.shared_object import Content, SupersededError, UnansweredError
 from airflow_occ_provider.leases.storage.store import StorageStore
 from airflow_occ_provider.leases.store import NodeGoneError, NodeTakenError, NodeVersionError
@@ -213,5 +213,5 @@ def test_tokens_rise_although_the_object_was_deleted(shared, store):
 
 
 def test_any_bytes_come_back():
-    ledger = Ledger.empty(1).created("n", bytes(range(256)), None, 1)
+    ledger = Change("create", "n", bytes(range(256))).apply(Ledger.empty(1))
     assert Ledger.decode(ledger.encode()) == ledger

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pymetastore.hive_metastore.ttypes import (
-    CheckLockRequest,
     ConfigValSecurityException,
-    HeartbeatRequest,
     LockComponent,
     LockLevel,
     LockRequest,
@@ -23,15 +21,7 @@ from pymetastore.hive_metastore.ttypes import (
 
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 
-_GONE = (NoSuchLockException,)
-
-
-class Part(NamedTuple):
-    """One component of a lock; of a whole table if the partition is empty."""
-
-    table: str
-    partition: str
-    exclusive: bool
+_USER = "airflow_occ"
 
 
 class Row(NamedTuple):
@@ -44,9 +34,9 @@ class Row(NamedTuple):
     """
 
     lock_id: int
-    part: Part
+    table: str
+    partition: str
     acquired: bool
-    agent: str
     owner: str
     since_ms: int
     acquired_ms: int | None = None
@@ -54,49 +44,45 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MetastoreLocks:
-    """Locks that are granted first come, first served, and expire without heartbeats.
+    """The locks of one database, which need not exist; they expire without heartbeats.
 
-    Their database need not exist. After a ``LockUnreachableError`` the call may or may not have been
-    carried out.
+    After a ``LockUnreachableError`` the call may or may not have been carried out.
     """
 
     client: MetastoreClient
     database: str
 
-    def lock(self, parts: Iterable[Part], user: str, agent: str) -> tuple[int, bool]:
-        """Request a lock on all parts; return its id and whether it is granted."""
-        components = [self._component(part) for part in parts]
-        asked = LockRequest(component=components, user=user, hostname="airflow", agentInfo=agent)
-        answer = self.client.call("lock", asked, repeat=False)
-        return answer.lockid, answer.state == LockState.ACQUIRED
+    def lock(self, table: str, partitions: Iterable[str]) -> int:
+        """Request a shared lock on some partitions of a table and return its id.
 
-    def check(self, lock_id: int) -> bool:
-        """Return whether a lock is granted now; this counts as a heartbeat.
-
-        :raises NoSuchLockException: if it was released, or the metastore dropped it.
+        Its id and its components become visible in one transaction, after those of all locks with a
+        lower id.
         """
-        answer = self.client.call("check_lock", CheckLockRequest(lockid=lock_id), answers=_GONE)
-        return bool(answer.state == LockState.ACQUIRED)
-
-    def heartbeat(self, lock_id: int) -> None:
-        """Renew a lock.
-
-        :raises NoSuchLockException: if it was released, or the metastore dropped it.
-        """
-        self.client.call("heartbeat", HeartbeatRequest(lockid=lock_id), answers=_GONE)
+        components = [
+            LockComponent(
+                type=LockType.SHARED_READ,
+                level=LockLevel.PARTITION,
+                dbname=self.database,
+                tablename=table,
+                partitionname=partition,
+            )
+            for partition in partitions
+        ]
+        request = LockRequest(component=components, user=_USER, hostname="airflow", agentInfo=_USER)
+        return int(self.client.call("lock", request, repeat=False).lockid)
 
     def unlock(self, lock_id: int) -> None:
         """Release a lock, if it exists."""
         with suppress(NoSuchLockException):
-            self.client.call("unlock", UnlockRequest(lockid=lock_id), answers=_GONE)
+            self.client.call("unlock", UnlockRequest(lockid=lock_id), answers=(NoSuchLockException,))
 
     def rows(self, table: str | None = None) -> list[Row]:
-        """Return all parts of all locks, or only those on one table.
+        """Return all components of all locks, or only those on one table.
 
         They include every change answered before the call.
         """
-        asked = ShowLocksRequest(dbname=self.database, tablename=table)
-        return [_row(one) for one in self.client.call("show_locks", asked).locks or ()]
+        request = ShowLocksRequest(dbname=self.database, tablename=table)
+        return [_row(shown) for shown in self.client.call("show_locks", request).locks or ()]
 
     def setting(self, name: str) -> str:
         """Return a setting of the metastore; empty if it is unknown or hidden."""
@@ -109,24 +95,14 @@ class MetastoreLocks:
         """Close the connection."""
         self.client.close()
 
-    def _component(self, part: Part) -> LockComponent:
-        return LockComponent(
-            type=LockType.EXCLUSIVE if part.exclusive else LockType.SHARED_READ,
-            level=LockLevel.PARTITION if part.partition else LockLevel.TABLE,
-            dbname=self.database,
-            tablename=part.table,
-            partitionname=part.partition or None,
-        )
 
-
-def _row(one: Any) -> Row:
-    part = Part(one.tablename or "", one.partname or "", one.type == LockType.EXCLUSIVE)
+def _row(shown: Any) -> Row:
     return Row(
-        one.lockid,
-        part,
-        one.state == LockState.ACQUIRED,
-        one.agentInfo or "",
-        f"{one.user}@{one.hostname}",
-        one.lastheartbeat or 0,
-        one.acquiredat or None,
+        shown.lockid,
+        shown.tablename or "",
+        shown.partname or "",
+        shown.state == LockState.ACQUIRED,
+        f"{shown.user}@{shown.hostname}",
+        shown.lastheartbeat or 0,
+        shown.acquiredat or None,
     )

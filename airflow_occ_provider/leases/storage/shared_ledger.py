@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.leases.storage.ledger import Ledger, LedgerFormatError
+from airflow_occ_provider.leases.ledger import Change, Ledger, LedgerFormatError
 from airflow_occ_provider.leases.storage.patience import Backoff, Patience
 from airflow_occ_provider.leases.storage.shared_object import (
     SharedObject,
@@ -26,10 +26,10 @@ _FULL = 6  # changes that do not wait for more; a triggerer has eight threads fo
 
 
 @dataclass(eq=False)
-class _Change:
+class _Pending:
     """A change that a thread waits for, and what became of it."""
 
-    apply: Callable[[Ledger], Ledger]
+    change: Change
     after: Ledger | None = None
     error: Exception | None = None
     is_made: bool = False  # until then, the others are of a write that may fail
@@ -73,7 +73,7 @@ class SharedLedger:
         self._ledger, self._tag, self.seen_s = Ledger(0), "", float("-inf")
         self._busy = threading.Lock()  # held for each request, and for what is known of the object
         self._queued = threading.Condition()
-        self._changes: list[_Change] = []
+        self._changes: list[_Pending] = []
         self._pace, self._backoff = _Pace(gather_s), Backoff(shared.place, timeout_s)
         self._told = self._ledger
         self.on_seen: Callable[[Ledger], None] = lambda _: None
@@ -91,58 +91,61 @@ class SharedLedger:
                     self._read(patience)
             return self._ledger
 
-    def change(self, apply: Callable[[Ledger], Ledger], *, is_urgent: bool = True) -> Ledger:
+    def change(self, change: Change, *, is_urgent: bool = True) -> Ledger:
         """Make a change and return the ledger after it.
 
         Changes of threads that wait at the same time go in one write.
 
-        :param apply: returns the changed ledger; what it raises for a node is raised here.
+        :param change: of a node; what ``apply`` raises is raised here.
         :param is_urgent: whether it does not wait for those of other threads.
         :raises LockUnreachableError: if the storage does not answer in time.
         """
-        change, patience = _Change(apply), self._patience()
+        pending, patience = _Pending(change), self._patience()
         with self._queued:
-            self._changes.append(change)
+            self._changes.append(pending)
             self._queued.notify_all()
         try:
-            if is_urgent or not self._is_gathered(change):
+            if is_urgent or not self._is_gathered(pending):
                 with self._held(patience):
                     with self._queued:
                         batch, self._changes = self._changes, []
-                        if change.is_made:
+                        if pending.is_made:
                             batch, self._changes = [], batch
                     self._make(batch, patience)
         finally:
             with self._queued, suppress(ValueError):
-                self._changes.remove(change)
-        if change.error or change.after is None:
-            raise change.error or AssertionError("the change was not made")
-        return change.after
+                self._changes.remove(pending)
+        if pending.error or pending.after is None:
+            raise pending.error or AssertionError("the change was not made")
+        return pending.after
 
-    def _is_gathered(self, change: _Change) -> bool:
+    def close(self) -> None:
+        """Do nothing: a storage has no connection to close."""
+
+    def _is_gathered(self, pending: _Pending) -> bool:
         """Wait for changes of other threads; return whether one of these made this change."""
         with self._queued:
             self._queued.wait_for(
-                lambda: change.is_made or len(self._changes) >= _FULL, self._pace.delay_s
+                lambda: pending.is_made or len(self._changes) >= _FULL, self._pace.delay_s
             )
-            return change.is_made
+            return pending.is_made
 
-    def _make(self, batch: Sequence[_Change], patience: Patience) -> None:
+    def _make(self, batch: Sequence[_Pending], patience: Patience) -> None:
         """Make changes by one write; each then has its result or its error."""
         try:
             self._write(batch, patience)
         except BaseException as error:  # also a time-out of the task, by a signal
             told = error if isinstance(error, Exception) else patience.unreachable("interrupted")
-            for change in batch:
-                change.after, change.error = None, told
+            for pending in batch:
+                pending.after, pending.error = None, told
             raise
         finally:
             with self._queued:
-                for change in batch:
-                    change.is_made = True
+                for pending in batch:
+                    pending.is_made = True
                 self._queued.notify_all()
 
-    def _write(self, batch: Sequence[_Change], patience: Patience) -> None:
+    def _write(self, batch: Sequence[_Pending], patience: Patience) -> None:
         mark, first = uuid.uuid4().hex[:16], Ledger.empty(time.time_ns())
         is_fresh, tries = False, 0
         while batch:
@@ -221,12 +224,12 @@ class SharedLedger:
         return Patience(self._timeout_s, self._shared.place)
 
 
-def _applied(batch: Sequence[_Change], ledger: Ledger) -> Ledger:
+def _applied(batch: Sequence[_Pending], ledger: Ledger) -> Ledger:
     """Return a ledger with changes, each of which is given its result or its error."""
-    for change in batch:
-        change.after = change.error = None
+    for pending in batch:
+        pending.after = pending.error = None
         try:
-            ledger = change.after = change.apply(ledger)
+            ledger = pending.after = pending.change.apply(ledger)
         except (NodeGoneError, NodeTakenError, NodeVersionError) as error:
-            change.error = error
+            pending.error = error
     return ledger

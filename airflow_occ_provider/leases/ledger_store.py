@@ -1,19 +1,68 @@
-"""The waiters for deletions in a ledger, and the thread that looks for them."""
+"""A store whose nodes are those of a ledger that processes share."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from airflow_occ_provider.leases.storage.ledger import Ledger
-from airflow_occ_provider.leases.storage.shared_ledger import SharedLedger
-from airflow_occ_provider.leases.store import Node
+from airflow_occ_provider.leases.ledger import Change, Ledger, LedgerClient
+from airflow_occ_provider.leases.store import Node, Version
+
+_FRESH_PER_POLL = 15
 
 _log = logging.getLogger(__name__)
+
+
+class LedgerStore:
+    """The ``Store`` in a ledger. Threads may share it.
+
+    :param ledger: the client of the ledger, which the store closes.
+    :param poll_s: the most seconds between two looks for deletions, while one is waited for.
+    """
+
+    def __init__(self, ledger: LedgerClient, poll_s: float) -> None:
+        self._fresh_s = fresh_s(poll_s)
+        self._ledger = ledger
+        self._watches = _Watches(ledger, poll_s)
+
+    def stamps(self, *, age_s: float = 0.0) -> Mapping[str, Version | None]:
+        """Return the names of all nodes, with their versions."""
+        return {name: node.version for name, node in self._ledger.current(age_s).nodes.items()}
+
+    def read(self, names: Iterable[str], *, latest: bool = False) -> dict[str, Node]:
+        """Return the nodes that exist, at most a fifteenth of a poll ago."""
+        found = self._ledger.current(0.0 if latest else self._fresh_s).nodes
+        return {name: found[name] for name in names if name in found}
+
+    def create(self, name: str, data: bytes, requires: str | None = None) -> Node:
+        """Create a node, atomically with a check that another one exists."""
+        creation = Change("create", name, data, requires, now_ms=_now_ms())
+        return self._ledger.change(creation).nodes[name]
+
+    def replace(self, name: str, data: bytes, version: Version) -> Version:
+        """Replace a node's content and return its new version."""
+        replacement = Change("replace", name, data, version=version, now_ms=_now_ms())
+        return self._ledger.change(replacement, is_urgent=False).nodes[name].version
+
+    def delete(self, name: str, version: Version) -> None:
+        """Delete a node."""
+        self._ledger.change(Change("delete", name, version=version))
+
+    def on_delete(self, name: str, wake: Callable[[], None]) -> bool:
+        """Call ``wake`` once when a node is deleted; return whether it exists now."""
+        node = self._ledger.current().nodes.get(name)
+        if node is not None:
+            self._watches.add(name, node, wake)
+        return node is not None
+
+    def close(self) -> None:
+        """Stop looking for deletions and close the connection; the nodes stay."""
+        self._watches.close()
+        self._ledger.close()
 
 
 class _Watch(NamedTuple):
@@ -27,7 +76,7 @@ class _Watch(NamedTuple):
         return ledger.revision >= self.token and (node is None or node.token != self.token)
 
 
-class Watches:
+class _Watches:
     """The waiters for deletions, woken by any call's look.
 
     A thread looks if no call does.
@@ -36,7 +85,7 @@ class Watches:
     :param poll_s: the most seconds between two looks while there are waiters.
     """
 
-    def __init__(self, ledger: SharedLedger, poll_s: float) -> None:
+    def __init__(self, ledger: LedgerClient, poll_s: float) -> None:
         self._ledger, self._poll_s = ledger, poll_s
         self._seen = Ledger(0)
         ledger.on_seen = self.seen
@@ -95,3 +144,12 @@ class Watches:
             if not self._watches:
                 self._thread = None
             return not self._watches
+
+
+def fresh_s(poll_s: float) -> float:
+    """Return the age in seconds up to which a reader takes a ledger as it is."""
+    return poll_s / _FRESH_PER_POLL
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)
