@@ -13,7 +13,8 @@ from airflow_occ_provider.attempts.journal import Journal, now_ms
 from airflow_occ_provider.attempts.record_parts import QueueEntry
 from airflow_occ_provider.attempts.waits import AdmissionWait
 from airflow_occ_provider.errors import AdmissionTimeoutError
-from airflow_occ_provider.leases.lease import LeaseService, Status, Terms, Ticket
+from airflow_occ_provider.leases.lease import Status, Terms, Ticket
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 
 _EARLIER_KEPT = 8
@@ -25,7 +26,7 @@ class AdmissionRequest:
     """Asks for a lease, and adopts the request of an earlier process of the task run."""
 
     run: Journal
-    service: LeaseService
+    service: Queue
     owner: Owner
     _: KW_ONLY
     terms: Terms

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from airflow_occ_provider.leases.commit_lock import CommitLock
-from airflow_occ_provider.leases.lease import LeaseService, Terms
+from airflow_occ_provider.leases.lease import Terms
+from airflow_occ_provider.leases.queue import Queue
 
 
 class LockConnection(Protocol):
@@ -25,7 +26,7 @@ class LockConnection(Protocol):
     def commit_lock(self, table: str, key: str) -> CommitLock | None:
         """Return Hudi's lock of a table, for reading; ``None`` if it is not visible."""
 
-    def leases(self) -> LeaseService:
+    def leases(self) -> Queue:
         """Return the queue."""
 
     def terms(self) -> Terms:

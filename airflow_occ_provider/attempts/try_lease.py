@@ -26,7 +26,8 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, is_process_local
 from airflow_occ_provider.leases.keeper import Keeper, least_ttl_s
-from airflow_occ_provider.leases.lease import LeaseService, Status, Terms, Ticket
+from airflow_occ_provider.leases.lease import Status, Terms, Ticket
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Scope
 
 _PAUSE_S = 1.0
@@ -229,7 +230,7 @@ class TryLease:
             self.spark.end()
             time.sleep(_PAUSE_S)
 
-    def _release(self, service: LeaseService, ticket: Ticket, held_s: float, *, is_done: bool) -> None:
+    def _release(self, service: Queue, ticket: Ticket, held_s: float, *, is_done: bool) -> None:
         """Release the lease.
 
         :param is_done: whether the try goes on; else its record may not change again.

@@ -22,7 +22,7 @@ from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.errors import LockUnreachableError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_lock import lock_hook_if_any
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
-from airflow_occ_provider.leases.lease import LeaseService
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.spelling import spell_expiry, spell_span, spell_time
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
@@ -66,7 +66,7 @@ def _watch(read: _Read, every_s: float) -> None:
 
 
 def _read(
-    table: HudiTable, leases: LeaseService | None, minutes: float, previous: Snapshot | None
+    table: HudiTable, leases: Queue | None, minutes: float, previous: Snapshot | None
 ) -> tuple[_Described, Snapshot]:
     since_ms = round((time.time() - minutes * 60) * 1000)
     queue = leases.requests() if leases else None

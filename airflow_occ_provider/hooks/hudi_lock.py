@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from airflow_occ_provider.leases.commit_lock import CommitLock
-    from airflow_occ_provider.leases.lease import LeaseService, Terms
+    from airflow_occ_provider.leases.lease import Terms
+    from airflow_occ_provider.leases.queue import Queue
 
 
 ANSWER_TIMEOUT_MS = 15_000
@@ -73,7 +74,7 @@ class LeaseBackend(Protocol):
     def terms(self) -> Terms:
         """Return the TTLs of the leases."""
 
-    def open(self) -> LeaseService:
+    def open(self) -> Queue:
         """Open the queue of leases; the caller closes it."""
 
     def validate(self) -> None:
@@ -170,7 +171,7 @@ class HudiLockHook(BaseHook):
         if self.client_module:
             Thread(target=_load, args=(self.client_module,), daemon=True, name="load-client").start()
 
-    def leases(self) -> LeaseService:
+    def leases(self) -> Queue:
         """Open the queue of leases, which the caller closes; see ``LeaseBackend.open``."""
         return self.lease_backend.open()
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 from airflow_occ_provider.errors import LeaseLostError
-from airflow_occ_provider.leases.lease import LeaseService, Ticket
+from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, TRUSTED
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner
 
 _log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class Keeper:
 
     def __init__(
         self,
-        service: LeaseService,
+        service: Queue,
         ticket: Ticket,
         ttl_ms: int,
         *,

@@ -24,10 +24,14 @@ from airflow_occ_provider.leases.timed_store import TimedStore
 
 
 class Queue:
-    """A ``LeaseService`` over a store. Threads may share it.
+    """One fair queue per table, over a store. Threads may share it.
 
     A request ends only with the deletion of its node, and is not held while a conflicting earlier node
-    exists.
+    exists. A request that is not renewed within its TTL is removed by a waiter.
+
+    Every method can be repeated if its answer was lost, and waits for a bounded time. It raises
+    ``LockUnreachableError`` if the store does not answer in that time. An answer may be out of date when
+    the caller acts on it: a lease orders writers, Hudi's commit check is the fence.
 
     :param store: of the requests.
     :param clock: a monotonic clock, in seconds.
@@ -50,8 +54,12 @@ class Queue:
     def request(self, asked: Request) -> Ticket:
         """Queue a request; if one with the same id is queued, adopt that one.
 
-        A created request is checked again before it counts: two requests that are created at the same
-        time do not see each other before both are queued.
+        The requests that it supersedes are withdrawn. A created request is checked again before it
+        counts: two requests that are created at the same time do not see each other before both are
+        queued.
+
+        :raises LeaseRefusedError: if the owner's run holds a lease that does not cover the request, or
+            a later try of the owner is queued.
         """
         created, tries = "", bounded(f"request {asked.id} could not be queued")
         while True:
@@ -75,7 +83,14 @@ class Queue:
     def status(
         self, ticket: Ticket, wake: Callable[[], None] | None = None, *, age_s: float = 0.0
     ) -> Status:
-        """Return the request's status, after removing expired requests before it."""
+        """Return the request's status, after removing expired requests before it.
+
+        :param ticket: of the request.
+        :param wake: called once, in any thread, when the status may have changed.
+        :param age_s: seconds that the answer may be old, if that saves a request. A held lease stays
+            held until its request is removed, so that no answer of an earlier moment grants too much.
+        :raises LeaseLostError: if the request is gone, or another process adopted it.
+        """
         tries = bounded(f"the status of request {ticket.id} changed at each look, or each came too late")
         while True:
             next(tries)
@@ -101,17 +116,31 @@ class Queue:
                 return Status(found)
 
     def renew(self, ticket: Ticket, ttl_ms: int | None = None) -> None:
-        """Renew the request."""
+        """Renew the request.
+
+        :param ticket: of the request.
+        :param ttl_ms: milliseconds until it expires without another renewal. Default: as requested.
+        :raises LeaseLostError: as for ``status``.
+        """
         self._own.write(
             ticket, lambda content: replace(content, term_ms=ttl_ms or content.request.ttl_ms)
         )
 
     def announce(self, ticket: Ticket, instants: Sequence[str]) -> None:
-        """Record in the request which writes its owner has begun."""
+        """Record in the request which writes its owner has begun.
+
+        A service whose requests cannot be changed records nothing.
+
+        :param instants: requested times, in place of those that were announced before.
+        :raises LeaseLostError: as for ``status``.
+        """
         self._own.write(ticket, lambda content: replace(content, instants=tuple(instants)))
 
     def announced(self, ticket: Ticket, table: str) -> Mapping[str, Owner]:
-        """Return the owners of the writes that a table's other requests have announced."""
+        """Return the owners of the writes that a table's other requests have announced.
+
+        :param table: canonical base path.
+        """
         names = request_node.names_of_tables([table], self._reader.names() - {ticket.name})
         nodes = self._store.read(name for name in names if request_node.parse(name))
         found = (request_node.announced(name, node) for name, node in nodes.items())
@@ -120,7 +149,8 @@ class Queue:
     def sweep(self, ticket: Ticket) -> None:
         """Remove the request's direct predecessor if it has expired.
 
-        Requests are only queued behind it, so that a listing may be older. Its predecessor is read now.
+        Expired requests therefore do not pile up when no request conflicts with them. Call it with
+        every renewal.
         """
         mine = own_request(ticket, self._own.mine(ticket).content.request)
         period_s = mine.request.ttl_ms / 1000 / RENEWALS_PER_TTL
@@ -132,13 +162,19 @@ class Queue:
             self._observer.remove_expired([last], mine.request.ttl_ms)
 
     def ensure_held(self, ticket: Ticket) -> None:
-        """Return if the store confirms that the lease is held."""
+        """Return if the lock service confirms that the lease is held.
+
+        :raises LeaseLostError: if it is not.
+        """
         self.renew(ticket)
         if found := self.status(ticket).blockers:
             raise self._own.lost(ticket, f"it is blocked by {found[0].queued.request.owner}")
 
     def adopt(self, ticket: Ticket) -> Ticket:
-        """Take the request over from another process and invalidate that one's ticket."""
+        """Take the request over from another process and invalidate that one's ticket.
+
+        :raises LeaseLostError: if the request is gone, or another process adopted it.
+        """
         return self._own.adopt(ticket)
 
     def release(self, ticket: Ticket) -> bool:
@@ -146,36 +182,68 @@ class Queue:
         return self._own.release(ticket)
 
     def revoke(self, queued: QueuedRequest, by: str) -> bool:
-        """Take any owner's request from it by force; return whether it was there."""
+        """Take any owner's request from it by force; return whether it was there.
+
+        The owner reads the account at its next renewal, and stops. Until it is evicted, or expires, the
+        request still blocks others. If the owner requests it again, it is queued anew.
+
+        :param queued: the request.
+        :param by: the account, and when, as text.
+        """
         return self._own.revoke(queued, request_node.revoked_mark(by))
 
     def evict(self, queued: QueuedRequest) -> bool:
-        """Remove any owner's request by force; return whether it was there."""
+        """Remove any owner's request by force; return whether it was there.
+
+        Its owner notices at its next renewal, and may be writing until then.
+
+        :param queued: the request.
+        """
         return self._remove(queued)
 
     def requests(self, table: str | None = None) -> tuple[QueuedRequest, ...]:
-        """Return all requests, earliest first, with their last renewals."""
+        """Return all requests, earliest first, with the times of their last renewals.
+
+        :param table: canonical base path of one table; ``None`` for all tables.
+        """
         return self._requests(table, renewals=True)
 
     def requests_of_run(self, owner: Owner) -> tuple[QueuedRequest, ...]:
-        """Return the requests of an owner's run, earliest first."""
+        """Return the requests of an owner's run, earliest first.
+
+        :param owner: any owner of the run.
+        """
         found = self._reader.read(request_node.names_of_run(owner, self._reader.names()))
         own = (one for one in found if one.request.owner.is_of_run(owner))
         return tuple(sorted(own, key=lambda one: one.order))
 
     def live_requests(self, table: str) -> tuple[QueuedRequest, ...]:
-        """Return a table's requests, after removing expired ones."""
+        """Return a table's requests, after removing expired ones.
+
+        A request is known to be expired only after calls over a whole term, of this process or of an
+        earlier one whose observations it recalls.
+
+        :param table: canonical base path.
+        """
         found = self._requests(table)
         shortest_ms = min((one.request.ttl_ms for one in found), default=0)
         return self._requests(table) if self._observer.remove_expired(found, shortest_ms) else found
 
     def observations(self, table: str) -> dict[str, Any]:
-        """Return what this process has observed of a table's requests."""
+        """Return what this process has observed of a table's requests, as JSON values.
+
+        Processes that look once each pass it on, or a dead request never expires for them.
+
+        :param table: canonical base path.
+        """
         names = request_node.names_of_tables([table], self._reader.names())
         return {"at_ms": round(time.time() * 1000), "requests": self._observer.observations(names)}
 
     def recall(self, observations: Mapping[str, Any]) -> None:
-        """Continue from what an earlier process observed."""
+        """Continue from what an earlier process observed.
+
+        :param observations: what ``observations`` returned there; not empty.
+        """
         with suppress(KeyError, TypeError, AttributeError):  # another release's: the terms start again
             age_s = time.time() - observations["at_ms"] / 1000
             self._observer.recall(observations["requests"], age_s)

@@ -9,7 +9,7 @@ from airflow.sdk import NEVER_EXPIRE  # type: ignore[attr-defined]
 
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, lock_hook
-from airflow_occ_provider.leases.lease import LeaseService
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Scope, conflicting
 from airflow_occ_provider.sensors.base import DEFERRABLE, HudiSensor
 from airflow_occ_provider.storage.address import canonical_table, named_partitions
@@ -50,7 +50,7 @@ class HudiLeaseSensor(HudiSensor):
         self.lock_conn_id = lock_conn_id
         self.deferrable = deferrable
         self.take_arguments()
-        self._service: LeaseService | None = None
+        self._service: Queue | None = None
 
     def execute(self, context: Context) -> None:
         """Check once, then wait in the worker or in the triggerer."""

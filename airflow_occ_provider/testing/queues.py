@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, cast
 
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.leases.lease import LeaseService, Ticket
+from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from airflow_occ_provider.leases.store import Store
@@ -114,12 +114,12 @@ def ask(
     return Request(request_id, owner, tuple(scopes), ttl_ms, attempt, tuple(instead_of))
 
 
-def holds(queue: LeaseService, ticket: Ticket) -> bool:
+def holds(queue: Queue, ticket: Ticket) -> bool:
     """Return whether a request is held."""
     return queue.status(ticket).held
 
 
-def waits_for(queue: LeaseService, ticket: Ticket) -> list[str]:
+def waits_for(queue: Queue, ticket: Ticket) -> list[str]:
     """Return the ids of the requests that block a request."""
     return [blocker.queued.request.id for blocker in queue.status(ticket).blockers]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.leases.lease import LeaseService
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import QueuedRequest, Scope, conflicting
 from airflow_occ_provider.triggers.base import WaitingTrigger
 from airflow_occ_provider.triggers.shared_queue import shared_queue
@@ -48,5 +48,5 @@ class HudiFreeScopeTrigger(WaitingTrigger):
                 self.log.warning("Retrying: %s", error.message)
                 await asyncio.sleep(self.poll_s)
 
-    async def _live_requests(self, queue: LeaseService) -> Sequence[QueuedRequest]:
+    async def _live_requests(self, queue: Queue) -> Sequence[QueuedRequest]:
         return await in_thread(self.lock_conn_id, queue.live_requests, self.table)

@@ -16,8 +16,9 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import TriggerEvent
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError, OccError
-from airflow_occ_provider.leases.lease import LeaseService, Ticket
+from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.observer import RECENT, RENEWALS_PER_TTL, TRUSTED
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.triggers.base import HudiTrigger, until_earliest
 from airflow_occ_provider.triggers.shared_queue import shared_queue
 from airflow_occ_provider.triggers.threads import in_thread
@@ -87,10 +88,10 @@ class LeaseTrigger(HudiTrigger):
         if not self._has_fired:
             await self._hand_over(release=False)
 
-    async def _follow(self, queue: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
+    async def _follow(self, queue: Queue, ticket: Ticket) -> dict[str, Any] | None:
         raise NotImplementedError
 
-    async def _renew(self, queue: LeaseService, ticket: Ticket, ttl_ms: int) -> None:
+    async def _renew(self, queue: Queue, ticket: Ticket, ttl_ms: int) -> None:
         started_s = time.monotonic()
         await in_thread(self.lock_conn_id, queue.renew, ticket, ttl_ms)
         self._renewed_s = self._extended_s = started_s
@@ -143,7 +144,7 @@ class HudiAdmissionTrigger(LeaseTrigger):
         finally:
             _waiting.discard(id(self))
 
-    async def _follow(self, queue: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
+    async def _follow(self, queue: Queue, ticket: Ticket) -> dict[str, Any] | None:
         loop, changed, logged = asyncio.get_running_loop(), asyncio.Event(), ""
 
         def wake() -> None:
@@ -192,7 +193,7 @@ class HudiKeepLeaseTrigger(LeaseTrigger):
 
     release_task_ids: Sequence[str] = ()
 
-    async def _follow(self, queue: LeaseService, ticket: Ticket) -> dict[str, Any] | None:
+    async def _follow(self, queue: Queue, ticket: Ticket) -> dict[str, Any] | None:
         checked_s = time.monotonic()
         while True:
             has_ended = False

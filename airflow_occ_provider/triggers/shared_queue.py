@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
-from airflow_occ_provider.leases.lease import LeaseService
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.triggers.threads import in_thread
 
 _registry = threading.Lock()
@@ -17,7 +17,7 @@ _registry = threading.Lock()
 class _Shared:
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.queue: LeaseService | None = None
+        self.queue: Queue | None = None
         self.users = 0
 
 
@@ -25,7 +25,7 @@ _by_connection: dict[str, _Shared] = {}
 
 
 @asynccontextmanager
-async def shared_queue(lock_conn_id: str) -> AsyncIterator[LeaseService]:
+async def shared_queue(lock_conn_id: str) -> AsyncIterator[Queue]:
     """Share the queue of a connection; the last user's exit closes its session.
 
     :raises ConfigurationError: if the connection is missing, wrong or rejected.
@@ -43,13 +43,13 @@ async def shared_queue(lock_conn_id: str) -> AsyncIterator[LeaseService]:
         await asyncio.shield(in_thread(lock_conn_id, _leave, lock_conn_id))
 
 
-def _give_back(entered: asyncio.Future[LeaseService], lock_conn_id: str) -> None:
+def _give_back(entered: asyncio.Future[Queue], lock_conn_id: str) -> None:
     """Leave on behalf of a trigger that was cancelled while it entered."""
     if not entered.cancelled() and entered.exception() is None:
         threading.Thread(target=_leave, args=(lock_conn_id,), daemon=True).start()
 
 
-def _enter(lock_conn_id: str) -> LeaseService:
+def _enter(lock_conn_id: str) -> Queue:
     with _registry:
         shared = _by_connection.setdefault(lock_conn_id, _Shared())
         shared.users += 1

@@ -15,7 +15,7 @@ from airflow_occ_provider.attempts.overview.read import queue_lines
 from airflow_occ_provider.attempts.overview.values import QueueLine, TableState
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.hudi.doctor.finding import Finding
-from airflow_occ_provider.leases.lease import LeaseService
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import QueuedRequest
 from airflow_occ_provider.ui.known_tables import TableSource
 from airflow_occ_provider.ui.paced_pool import PacedPool
@@ -213,7 +213,7 @@ class _QueueReader:
 
     def __init__(self, lock_conn_id: str) -> None:
         self._lock_conn_id = lock_conn_id
-        self._opened: tuple[LeaseService, float] | None = None
+        self._opened: tuple[Queue, float] | None = None
 
     def state(self) -> QueueState:
         if self._opened and time.monotonic() - self._opened[1] >= REOPENED_S:

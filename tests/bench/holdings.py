@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from kazoo.client import KazooClient
 
-from airflow_occ_provider.leases.lease import LeaseService, Ticket
+from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.lock_log import MetastoreStore
@@ -57,7 +57,7 @@ class Ours:
         self._ticket: Ticket | None = None
         self._owner = Owner(("bench", uuid.uuid4().hex))
 
-    def _open(self, hosts: str) -> LeaseService:
+    def _open(self, hosts: str) -> Queue:
         return Queue(ZookeeperStore(Access(hosts, TIMEOUT_S), "/bench-ours"))
 
     def acquire(self) -> int:
@@ -82,7 +82,7 @@ class Ours:
 class OnMetastore(Ours):
     """The same with a metastore, which is polled; counts the calls."""
 
-    def _open(self, hosts: str) -> LeaseService:
+    def _open(self, hosts: str) -> Queue:
         client = CountedClient(MetastoreAccess(hosts, TIMEOUT_S))
         self.client = client
         return Queue(MetastoreStore(MetastoreLocks(client, "bench"), METASTORE_LOCK_S))

@@ -26,7 +26,7 @@ from airflow.sdk import DAG
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
-from airflow_occ_provider.leases.lease import LeaseService
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import blockers
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
@@ -112,7 +112,7 @@ class Lane:
 
     table: Path
     place: Mapping[str, Any]
-    leases: LeaseService
+    leases: Queue
 
     def run(self, races: Sequence[tuple[int, bool]]) -> list[bool]:
         """Run races; return for each wrong one whether it was guarded."""

@@ -14,7 +14,6 @@ from typing import Any
 from airflow_occ_provider.attempts.claim import Isolation
 from airflow_occ_provider.attempts.sql_text import read_sql
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
@@ -85,7 +84,7 @@ class Course:
         finally:
             queue.close()
 
-    def _leases(self) -> LeaseService:
+    def _leases(self) -> Queue:
         if self._stack.lock == "zookeeper":
             return Queue(ZookeeperStore(Access(self._stack.zookeeper.hosts), "/races/leases"))
         return stack_lock(self._stack).leases()

@@ -14,7 +14,8 @@ from typing import Any
 from airflow_occ_provider.attempts.claim import Claim, Isolation
 from airflow_occ_provider.attempts.lease_audit import planned_partitions
 from airflow_occ_provider.leases.keeper import Keeper
-from airflow_occ_provider.leases.lease import LeaseService, Ticket
+from airflow_occ_provider.leases.lease import Ticket
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request
 from tests.differential.writer import Writer as Latched
 from tests.races.writes import Table
@@ -70,7 +71,7 @@ class Task:
     delay_s: float = 0.0
     pause_s: float = 0.0
 
-    def run(self, queue: LeaseService, jvm: Any, threads: Executor, lake: Lake) -> TaskResult:
+    def run(self, queue: Queue, jvm: Any, threads: Executor, lake: Lake) -> TaskResult:
         """Run it to its end, with as many tries as that takes."""
         result = TaskResult(self.name)
         time.sleep(self.delay_s)
@@ -97,7 +98,7 @@ class Task:
         result.error = f"lost {result.conflicts} times"
         return result
 
-    def _admitted(self, queue: LeaseService, escalation: tuple[str, ...] | None) -> Ticket:
+    def _admitted(self, queue: Queue, escalation: tuple[str, ...] | None) -> Ticket:
         partitions = None if self.scope is None else tuple(self.scope)
         claim = Claim(self.table.path, partitions, isolation=self.isolation)
         owner = Owner(("races", uuid.uuid4().hex, self.name))

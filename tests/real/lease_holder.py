@@ -13,7 +13,6 @@ from collections.abc import Callable
 from kazoo.client import KazooClient
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
-from airflow_occ_provider.leases.lease import LeaseService
 from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.lock_log import MetastoreStore
@@ -50,7 +49,7 @@ def hold_metastore(uris: str, database: str) -> dict[str, Callable[[], bool]]:
     return hold(Queue(MetastoreStore(locks, METASTORE_LOCK_S)))
 
 
-def hold(queue: LeaseService) -> dict[str, Callable[[], bool]]:
+def hold(queue: Queue) -> dict[str, Callable[[], bool]]:
     ticket = queue.request(asked("holder"))
 
     def answered(call: Callable[[], object]) -> bool:

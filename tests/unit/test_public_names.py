@@ -70,7 +70,7 @@ PUBLIC = {
     },
     "leases.commit_lock": {"CommitLock", "LockEntry"},
     "leases.keeper": {"Keeper", "least_ttl_s"},
-    "leases.lease": {"LeaseService", "Status", "Terms", "Ticket"},
+    "leases.lease": {"Queue", "Status", "Terms", "Ticket"},
     "leases.queue": {"Queue"},
     "leases.rules": {
         *("Mode", "Scope", "Owner", "Request", "QueuedRequest", "Blocker"),
