@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from airflow_occ_provider.leases.metastore.client import Access
-    from airflow_occ_provider.leases.metastore.commit_lock import MetastoreCommitLock
-    from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+    from airflow_occ_provider.leases.metastore.locks import MetastoreCommitLock, MetastoreLocks
     from airflow_occ_provider.leases.queue import Queue
 
 _NAME = re.compile(r"[a-z0-9_]{1,128}")
@@ -153,7 +152,7 @@ class MetastoreLock:
     def view(self, table: str, table_name: str) -> MetastoreCommitLock:  # noqa: ARG002
         """Open a view of the lock."""
         access = self.service.access
-        from airflow_occ_provider.leases.metastore.commit_lock import MetastoreCommitLock
+        from airflow_occ_provider.leases.metastore.locks import MetastoreCommitLock
 
         return MetastoreCommitLock(access, self.database, self._table(table))
 

@@ -24,14 +24,16 @@ from airflow_occ_provider.hudi.writer.storage_lock import (
     storage_lock_options,
 )
 from airflow_occ_provider.leases.lease import Terms
-from airflow_occ_provider.leases.storage.access import (
+from airflow_occ_provider.leases.storage.address import (
     Access,
     AzureAccess,
     AzureHost,
     GcsAccess,
+    Root,
     S3Access,
+    open_shared_object,
+    parse_root,
 )
-from airflow_occ_provider.leases.storage.address import Root, open_shared_object, parse_root
 from airflow_occ_provider.storage.address import parse_table_path
 
 if TYPE_CHECKING:
@@ -201,7 +203,7 @@ class StorageLeases:
     def open(self) -> Queue:
         """Open the queue of leases; the caller closes it."""
         from airflow_occ_provider.leases.queue import Queue
-        from airflow_occ_provider.leases.storage.store import StorageStore
+        from airflow_occ_provider.leases.storage.shared_ledger import StorageStore
 
         shared, pace = self.service.open(), self.service.root.pace
         timeout_s, lease_s = answer_timeout_s(self.service.fields), self.terms().ttl_ms / 1000

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
-from airflow_occ_provider.errors import LeaseRefusedError
+from airflow_occ_provider.errors import LeaseRefusedError, LockUnreachableError
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import QueuedRequest
 from airflow_occ_provider.leases.store import Node, NodeGoneError, NodeVersionError, Store, Version
@@ -32,6 +32,7 @@ RECENT = 1 / 60
 # clocks may run at different speeds.
 TRUSTED = 0.9
 _EXPIRED = 1.02
+_SLOW_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +165,30 @@ def _times(node: Node, name: str) -> tuple[float, float]:
     except LeaseRefusedError:  # written by a release with other rules
         return float("inf"), float("inf")
     return content.term_ms / 1000, content.request.ttl_ms / 1000 / RENEWALS_PER_TTL
+
+
+@dataclass(eq=False)
+class TimedStore:
+    """The calls of a ``Store``, of which the slow and failed ones are reported.
+
+    :param on_delay: called with the seconds that a slow call took, infinite for a failed one.
+    """
+
+    store: Store
+    clock: Callable[[], float]
+    on_delay: Callable[[float], None]
+
+    def __getattr__(self, call: str) -> Callable[..., Any]:
+        def timed(*arguments: Any, **options: Any) -> Any:
+            started_s = self.clock()
+            try:
+                answer = getattr(self.store, call)(*arguments, **options)
+            except LockUnreachableError:
+                self.on_delay(float("inf"))
+                raise
+            took_s = self.clock() - started_s
+            if took_s > _SLOW_S:
+                self.on_delay(took_s)
+            return answer
+
+        return timed

@@ -11,8 +11,7 @@ from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.leases.request_node import Content
-from airflow_occ_provider.leases.rules import QueuedRequest, Request
-from airflow_occ_provider.leases.run_leases import refuse_older
+from airflow_occ_provider.leases.rules import QueuedRequest, Request, refuse_older
 from airflow_occ_provider.leases.store import Node, NodeGoneError, NodeVersionError, Store, Version
 
 # Each round but the last met a change by another process, or an answer later than the TTL allows.

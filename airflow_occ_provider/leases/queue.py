@@ -13,14 +13,21 @@ from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.deletion_watches import DeletionWatches
 from airflow_occ_provider.leases.lease import Status, Ticket
-from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, Observer
+from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, Observer, TimedStore
 from airflow_occ_provider.leases.own_nodes import OwnNodes, bounded, own_request
 from airflow_occ_provider.leases.reader import Reader
 from airflow_occ_provider.leases.request_node import Content
-from airflow_occ_provider.leases.rules import Blocker, Owner, QueuedRequest, Request, blockers
-from airflow_occ_provider.leases.run_leases import covering_lease, missed_run_lease, refuse_older
+from airflow_occ_provider.leases.rules import (
+    Blocker,
+    Owner,
+    QueuedRequest,
+    Request,
+    blockers,
+    covering_lease,
+    missed_run_lease,
+    refuse_older,
+)
 from airflow_occ_provider.leases.store import NodeGoneError, NodeTakenError, NodeVersionError, Store
-from airflow_occ_provider.leases.timed_store import TimedStore
 
 
 class Queue:

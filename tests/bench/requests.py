@@ -24,10 +24,9 @@ import structlog
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.leases.storage.access import S3Access
-from airflow_occ_provider.leases.storage.address import BUCKET_PACE, open_shared_object
+from airflow_occ_provider.leases.storage.address import BUCKET_PACE, S3Access, open_shared_object
+from airflow_occ_provider.leases.storage.shared_ledger import StorageStore
 from airflow_occ_provider.leases.storage.shared_object import Content, SharedObject, SupersededError
-from airflow_occ_provider.leases.storage.store import StorageStore
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger, LeaseTrigger
 from tests.bench.harness import Goal, conclude
 from tests.services.versitygw import EmbeddedVersitygw

@@ -30,7 +30,7 @@ from airflow_occ_provider.leases.metastore.lock_log import MetastoreStore
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.storage.bucket import BucketObject
 from airflow_occ_provider.leases.storage.folder import FolderObject
-from airflow_occ_provider.leases.storage.store import StorageStore
+from airflow_occ_provider.leases.storage.shared_ledger import StorageStore
 from airflow_occ_provider.leases.zookeeper.client import Access
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.address import fsspec_url, open_file_system, parse_table_path
@@ -47,6 +47,7 @@ from tests.table_properties import table_properties
 BUCKET = "lake"
 POLL_S = 0.2
 LOCKS_LIVE_S = 300
+METASTORE_TIMEOUT_S = 60.0  # eight threads share two connections to Derby
 
 
 @dataclass
@@ -210,7 +211,10 @@ def open_store(backend, request):
         return lambda: MetastoreStore(locks, LOCKS_LIVE_S, POLL_S)
     if backend == "metastore":
         metastore = request.getfixturevalue("embedded_metastore")
-        access, database = MetastoreAccess(metastore.uris), f"test_{uuid.uuid4().hex}"
+        access, database = (
+            MetastoreAccess(metastore.uris, METASTORE_TIMEOUT_S),
+            f"test_{uuid.uuid4().hex}",
+        )
 
         def open_locks():
             locks = MetastoreLocks(MetastoreClient(access), database)

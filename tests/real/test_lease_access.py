@@ -11,9 +11,8 @@ from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, make_digest_acl
 
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
-from airflow_occ_provider.leases.zookeeper.client import Access, Tls, check_lock_service
+from airflow_occ_provider.leases.zookeeper.client import LOG, Access, Tls, check_lock_service
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
-from airflow_occ_provider.leases.zookeeper.wire import LOG
 from tests.real.queues import Queues, asks, bare_client, wait_until_held
 from tests.services.certificates import Certificates, TlsZookeeper, make_certificates
 

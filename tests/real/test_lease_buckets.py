@@ -10,10 +10,14 @@ import pytest
 
 from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
-from airflow_occ_provider.leases.storage.access import AzureAccess, GcsAccess, S3Access
-from airflow_occ_provider.leases.storage.address import open_shared_object
+from airflow_occ_provider.leases.storage.address import (
+    AzureAccess,
+    GcsAccess,
+    S3Access,
+    open_shared_object,
+)
 from airflow_occ_provider.leases.storage.conditions import check_conditions
-from airflow_occ_provider.leases.storage.store import StorageStore
+from airflow_occ_provider.leases.storage.shared_ledger import StorageStore
 from airflow_occ_provider.testing.lease_store import (  # noqa: F401 - the fixtures of the contract
     open_queue,
     other,

@@ -9,8 +9,15 @@ from airflow_occ_provider.errors import ConfigurationError, LeaseRefusedError
 from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.lease import Status, Ticket
 from airflow_occ_provider.leases.request_node import Content
-from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Request, Scope, blockers
-from airflow_occ_provider.leases.run_leases import covering_lease
+from airflow_occ_provider.leases.rules import (
+    Mode,
+    Owner,
+    QueuedRequest,
+    Request,
+    Scope,
+    blockers,
+    covering_lease,
+)
 from airflow_occ_provider.leases.store import Node
 from tests.golden.request_nodes import FIRST, NAMES, SECOND, TRIPS, WRITES
 

@@ -70,11 +70,11 @@ PUBLIC = {
     },
     "leases.commit_lock": {"CommitLock", "LockEntry"},
     "leases.keeper": {"Keeper", "least_ttl_s"},
-    "leases.lease": {"Queue", "Status", "Terms", "Ticket"},
+    "leases.lease": {"Status", "Terms", "Ticket"},
     "leases.queue": {"Queue"},
     "leases.rules": {
         *("Mode", "Scope", "Owner", "Request", "QueuedRequest", "Blocker"),
-        *("blockers", "conflicting", "digest"),
+        *("blockers", "conflicting", "covering_lease", "digest", "missed_run_lease", "refuse_older"),
     },
     "decorators.hudi_write": {"hudi_write_task"},
     "operators.hudi_clean": {"HudiCleanOperator"},

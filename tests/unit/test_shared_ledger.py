@@ -10,8 +10,8 @@ import pytest
 
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.ledger import Change, Ledger, LedgerFormatError
+from airflow_occ_provider.leases.storage.shared_ledger import StorageStore
 from airflow_occ_provider.leases.storage.shared_object import Content, SupersededError, UnansweredError
-from airflow_occ_provider.leases.storage.store import StorageStore
 from airflow_occ_provider.leases.store import NodeGoneError, NodeTakenError, NodeVersionError
 
 LOST, REFUSED = "lost", "refused"

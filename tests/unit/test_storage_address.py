@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.leases.storage.access import AzureAccess, GcsAccess, S3Access
 from airflow_occ_provider.leases.storage.address import (
     BUCKET_PACE,
     LOCAL_PACE,
+    AzureAccess,
+    GcsAccess,
+    S3Access,
     open_shared_object,
     parse_root,
 )

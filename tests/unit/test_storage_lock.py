@@ -13,7 +13,7 @@ from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.hudi.writer.storage_lock import FILE_LOCK_PROVIDER, STORAGE_LOCK_PROVIDER
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.leases.storage.access import AzureAccess, GcsAccess
+from airflow_occ_provider.leases.storage.address import AzureAccess, GcsAccess
 
 PREFIX = "hoodie.write.lock."
 CLOSED = "http://127.0.0.1:1"

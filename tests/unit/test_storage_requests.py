@@ -10,8 +10,8 @@ import pytest
 
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases.queue import Queue
-from airflow_occ_provider.leases.storage import patience, shared_ledger
-from airflow_occ_provider.leases.storage.store import StorageStore
+from airflow_occ_provider.leases.storage import shared_ledger
+from airflow_occ_provider.leases.storage.shared_ledger import StorageStore
 from airflow_occ_provider.testing.queues import ask
 from tests.unit.test_shared_ledger import Memory
 
@@ -134,13 +134,13 @@ def test_an_outage_is_asked_seldom_by_all_threads_together_and_told_once(shared,
         failures = [pool.submit(store.stamps).exception for _ in range(16)]
         assert all(isinstance(one(), LockUnreachableError) for one in failures)
         assert shared.reads <= 24
-        while store._ledger._backoff._failures < patience._TOLD_AFTER:
+        while store._ledger._backoff._failures < shared_ledger._TOLD_AFTER:
             with pytest.raises(LockUnreachableError):
                 store.stamps()
         shared.is_away = False
         store.stamps()
         store.stamps()
-    told = [record.getMessage() for record in caplog.records if record.name == patience.__name__]
+    told = [record.getMessage() for record in caplog.records if record.name == shared_ledger.__name__]
     assert len(told) == 2
     assert told[0] == "memory://queue does not answer; it is asked again: away"
     assert told[1].startswith("memory://queue answers again after ")

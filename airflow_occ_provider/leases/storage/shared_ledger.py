@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import random
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.ledger import Change, Ledger, LedgerFormatError
-from airflow_occ_provider.leases.storage.patience import Backoff, Patience
+from airflow_occ_provider.leases.ledger_store import LedgerStore, fresh_s
 from airflow_occ_provider.leases.storage.shared_object import (
     SharedObject,
     SupersededError,
@@ -20,7 +22,13 @@ from airflow_occ_provider.leases.storage.shared_object import (
 )
 from airflow_occ_provider.leases.store import NodeGoneError, NodeTakenError, NodeVersionError
 
+_log = logging.getLogger(__name__)
+
 _Answer = TypeVar("_Answer")
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 5.0
+_CONTESTED_PAUSE_S = 1.0
+_TRIES_PER_CALL = 4
+_TOLD_AFTER = 4
 _BURST = 4  # writes that are not gathered
 _FULL = 6  # changes that do not wait for more; a triggerer has eight threads for them
 
@@ -74,7 +82,7 @@ class SharedLedger:
         self._busy = threading.Lock()  # held for each request, and for what is known of the object
         self._queued = threading.Condition()
         self._changes: list[_Pending] = []
-        self._pace, self._backoff = _Pace(gather_s), Backoff(shared.place, timeout_s)
+        self._pace, self._backoff = _Pace(gather_s), _Backoff(shared.place, timeout_s)
         self._told = self._ledger
         self.on_seen: Callable[[Ledger], None] = lambda _: None
         """Called with each new ledger, in the thread that read or wrote it."""
@@ -84,11 +92,11 @@ class SharedLedger:
 
         :raises LockUnreachableError: if the storage does not answer in time.
         """
-        patience, oldest_s = self._patience(), time.monotonic() - age_s
-        with self._held(patience):
+        call_time, oldest_s = self._call_time(), time.monotonic() - age_s
+        with self._held(call_time):
             while self.seen_s < oldest_s:
                 with suppress(UnansweredError):
-                    self._read(patience)
+                    self._read(call_time)
             return self._ledger
 
     def change(self, change: Change, *, is_urgent: bool = True) -> Ledger:
@@ -100,18 +108,18 @@ class SharedLedger:
         :param is_urgent: whether it does not wait for those of other threads.
         :raises LockUnreachableError: if the storage does not answer in time.
         """
-        pending, patience = _Pending(change), self._patience()
+        pending, call_time = _Pending(change), self._call_time()
         with self._queued:
             self._changes.append(pending)
             self._queued.notify_all()
         try:
             if is_urgent or not self._is_gathered(pending):
-                with self._held(patience):
+                with self._held(call_time):
                     with self._queued:
                         batch, self._changes = self._changes, []
                         if pending.is_made:
                             batch, self._changes = [], batch
-                    self._make(batch, patience)
+                    self._make(batch, call_time)
         finally:
             with self._queued, suppress(ValueError):
                 self._changes.remove(pending)
@@ -130,12 +138,12 @@ class SharedLedger:
             )
             return pending.is_made
 
-    def _make(self, batch: Sequence[_Pending], patience: Patience) -> None:
+    def _make(self, batch: Sequence[_Pending], call_time: _CallTime) -> None:
         """Make changes by one write; each then has its result or its error."""
         try:
-            self._write(batch, patience)
+            self._write(batch, call_time)
         except BaseException as error:  # also a time-out of the task, by a signal
-            told = error if isinstance(error, Exception) else patience.unreachable("interrupted")
+            told = error if isinstance(error, Exception) else call_time.unreachable("interrupted")
             for pending in batch:
                 pending.after, pending.error = None, told
             raise
@@ -145,13 +153,13 @@ class SharedLedger:
                     pending.is_made = True
                 self._queued.notify_all()
 
-    def _write(self, batch: Sequence[_Pending], patience: Patience) -> None:
+    def _write(self, batch: Sequence[_Pending], call_time: _CallTime) -> None:
         mark, first = uuid.uuid4().hex[:16], Ledger.empty(time.time_ns())
         is_fresh, tries = False, 0
         while batch:
             try:
                 if tries or not self._tag or time.monotonic() - self.seen_s > self._fresh_s:
-                    self._read(patience)
+                    self._read(call_time)
                     is_fresh = True
                 tries += 1
                 if mark in self._ledger.writes:
@@ -159,32 +167,32 @@ class SharedLedger:
                 base = self._ledger if self._tag else first
                 after = _applied(batch, base)
                 if after is not base:
-                    self._put(after.written(mark), patience)
+                    self._put(after.written(mark), call_time)
                 if after is not base or is_fresh:
                     return  # else errors alone, of a ledger that may be old
             except SupersededError as error:
-                patience.pause(error)
+                call_time.pause(error)
             except UnansweredError:
                 tries += 1
 
-    def _read(self, patience: Patience) -> None:
+    def _read(self, call_time: _CallTime) -> None:
         """Read the object unless it is unchanged."""
-        began_s, found = self._asked(patience, lambda: self._shared.read(self._tag))
+        began_s, found = self._asked(call_time, lambda: self._shared.read(self._tag))
         if found is not None:
             self._ledger, self._tag = self._decoded(found.data), found.tag
         self.seen_s = began_s
 
-    def _put(self, ledger: Ledger, patience: Patience) -> None:
+    def _put(self, ledger: Ledger, call_time: _CallTime) -> None:
         """Replace the object that was read last."""
         self._pace.wrote()
         began_s, self._tag = self._asked(
-            patience, lambda: self._shared.write(ledger.encode(), self._tag)
+            call_time, lambda: self._shared.write(ledger.encode(), self._tag)
         )
         self._ledger, self.seen_s = ledger, began_s
 
-    def _asked(self, patience: Patience, request: Callable[[], _Answer]) -> tuple[float, _Answer]:
+    def _asked(self, call_time: _CallTime, request: Callable[[], _Answer]) -> tuple[float, _Answer]:
         """Return the time before a request, and its answer; there is a pause after one without."""
-        patience.wait_until(self._backoff.resume_s, self._backoff.reason)
+        call_time.wait_until(self._backoff.resume_s, self._backoff.reason)
         began_s = time.monotonic()
         try:
             answer = request()
@@ -208,9 +216,9 @@ class SharedLedger:
             ) from error
 
     @contextmanager
-    def _held(self, patience: Patience) -> Iterator[None]:
-        if not self._busy.acquire(timeout=patience.left_s):
-            raise patience.unreachable(self._backoff.reason or "other threads wait for it")
+    def _held(self, call_time: _CallTime) -> Iterator[None]:
+        if not self._busy.acquire(timeout=call_time.left_s):
+            raise call_time.unreachable(self._backoff.reason or "other threads wait for it")
         try:
             yield
         finally:
@@ -220,8 +228,8 @@ class SharedLedger:
             if is_new:
                 self.on_seen(ledger)
 
-    def _patience(self) -> Patience:
-        return Patience(self._timeout_s, self._shared.place)
+    def _call_time(self) -> _CallTime:
+        return _CallTime(self._timeout_s, self._shared.place)
 
 
 def _applied(batch: Sequence[_Pending], ledger: Ledger) -> Ledger:
@@ -233,3 +241,107 @@ def _applied(batch: Sequence[_Pending], ledger: Ledger) -> Ledger:
         except (NodeGoneError, NodeTakenError, NodeVersionError) as error:
             pending.error = error
     return ledger
+
+
+@dataclass
+class _CallTime:
+    """The time of one call.
+
+    :param timeout_s: seconds that the call may take.
+    :param place: of the storage, for messages.
+    """
+
+    timeout_s: float
+    place: str
+    _pause_s: float = field(init=False, default=_FIRST_PAUSE_S)
+    _deadline_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._deadline_s = time.monotonic() + self.timeout_s
+
+    @property
+    def left_s(self) -> float:
+        """The seconds left, never less than a millisecond."""
+        return max(self._deadline_s - time.monotonic(), 0.001)
+
+    def pause(self, reason: object) -> None:
+        """Wait after another client was faster, each time longer.
+
+        :raises LockUnreachableError: if there is no time for another try.
+        """
+        self.wait_until(time.monotonic() + _random(self._pause_s), reason)
+        self._pause_s = min(2 * self._pause_s, _CONTESTED_PAUSE_S)
+
+    def wait_until(self, when_s: float, reason: object) -> None:
+        """Wait until a time of the monotonic clock.
+
+        :raises LockUnreachableError: if that is too late for this call.
+        """
+        if when_s >= self._deadline_s:
+            raise self.unreachable(reason)
+        time.sleep(max(0.0, when_s - time.monotonic()))
+
+    def unreachable(self, reason: object) -> LockUnreachableError:
+        """Return the error of a call that ends without an answer."""
+        return LockUnreachableError(
+            f"{self.place} did not answer in {self.timeout_s:g} s: {reason}",
+            remedy="check the storage and the way to it",
+        )
+
+
+class _Backoff:
+    """The pauses of all threads together while a storage fails or refuses; told once.
+
+    :param place: of the storage.
+    :param timeout_s: seconds of a call, in which there are some tries.
+    """
+
+    def __init__(self, place: str, timeout_s: float) -> None:
+        self._place = place
+        self._longest_s = min(_LONGEST_PAUSE_S, timeout_s / _TRIES_PER_CALL)
+        self._failures, self._began_s, self._pause_s = 0, 0.0, _FIRST_PAUSE_S
+        self.resume_s = float("-inf")
+        """The time of the monotonic clock before which no request is sent."""
+        self.reason: Exception | None = None
+
+    def failed(self, error: Exception) -> None:
+        """Note a request without an answer."""
+        now_s = time.monotonic()
+        if not self._failures:
+            self._began_s, self._pause_s = now_s, _FIRST_PAUSE_S
+        self._failures, self.reason = self._failures + 1, error
+        self.resume_s = now_s + _random(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, self._longest_s)
+        if self._failures == _TOLD_AFTER:
+            _log.warning("%s does not answer; it is asked again: %s", self._place, error)
+
+    def answered(self) -> None:
+        """Note an answer."""
+        if self._failures >= _TOLD_AFTER:
+            away_s = time.monotonic() - self._began_s
+            _log.warning("%s answers again after %.0f s.", self._place, away_s)
+        self._failures, self.resume_s, self.reason = 0, float("-inf"), None
+
+
+def _random(pause_s: float) -> float:
+    return pause_s * random.uniform(0.5, 1)  # noqa: S311 - no secret
+
+
+class StorageStore(LedgerStore):
+    """The ``Store`` in a shared object. Threads may share it.
+
+    :param shared: the object.
+    :param poll_s: the most seconds between two looks for deletions, while one is waited for.
+    :param timeout_s: for each call.
+    :param gather_s: seconds between two writes of replacements, after some without a pause.
+    """
+
+    def __init__(
+        self,
+        shared: SharedObject,
+        poll_s: float = 1.0,
+        timeout_s: float = 10.0,
+        gather_s: float = 0.0,
+    ) -> None:
+        ledger = SharedLedger(shared, timeout_s, gather_s=gather_s, fresh_s=fresh_s(poll_s))
+        super().__init__(ledger, poll_s)

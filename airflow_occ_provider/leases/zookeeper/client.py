@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import posixpath
+import socket
 import ssl
 import threading
 import time
@@ -28,11 +30,17 @@ from kazoo.exceptions import (
     RolledBackError,
     SessionExpiredError,
 )
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.serialization import Auth
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
-from airflow_occ_provider.leases.zookeeper.wire import LOG, Wire
+
+LOG = logging.getLogger(__name__)
+LOG.setLevel(logging.WARNING)  # no task log line for every connection
+# At level DEBUG kazoo logs every message that it sends, also the password.
+LOG.addFilter(lambda record: not any(isinstance(arg, Auth) for arg in record.args or ()))
+
 
 _PAUSE_S = 0.05
 _MAX_RETRY_PAUSE_S = 1.0
@@ -40,6 +48,38 @@ _RETRIABLE = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, Connec
 # What a caller of ``call`` handles: nodes that are missing, there already, or were changed.
 _OF_NODES = (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError, RolledBackError)
 _REFUSED = (NoAuthError, AuthFailedError, InvalidACLError)
+
+
+class Wire(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """A kazoo handler that opens connections and keeps the last failure.
+
+    :param context: for TLS, including the check of the server's name; ``None`` for no encryption.
+    """
+
+    def __init__(self, context: ssl.SSLContext | None) -> None:
+        super().__init__()
+        self._context = context
+        self.failure: OSError | None = None
+
+    def create_connection(
+        self,
+        address: tuple[str, int],
+        hostname: str | None = None,
+        timeout: float | None = None,
+        **_: Any,
+    ) -> socket.socket:
+        """Connect to one server within the time-out."""
+        try:
+            connection: socket.socket = super().create_connection(address, timeout=timeout)
+            if self._context:
+                connection = self._context.wrap_socket(
+                    connection, server_hostname=hostname or address[0]
+                )
+        except OSError as error:
+            self.failure = error
+            raise
+        self.failure = None
+        return connection
 
 
 @dataclass(frozen=True, slots=True)
