@@ -96,6 +96,14 @@ def test_the_changes_that_no_ledger_precedes_bring_back_nothing_that_was_dropped
     assert store.stamps().keys() == {"m"}
 
 
+def test_the_first_changes_of_a_queue_may_overtake_each_other(locks, store, second):
+    locks.before_rows.append(lambda: second.create("m", b""))
+    token = store.create("n", b"").token
+    assert store.stamps() == second.stamps()
+    assert store.stamps().keys() == {"n", "m"}
+    assert token < second.read(["m"])["m"].token
+
+
 def test_a_change_that_was_overtaken_twice_is_not_reported_as_made(locks, store, second):
     store.create("n", b"")
 

@@ -7,7 +7,9 @@ so that no change has to be repeated because another one came first. From time t
 ledger itself, up to its own change, and releases the locks that the ledger before it includes::
 
     changes/p0of1=<text>       a change of one node
-    upto_<lock>/p0of3=<text>   the ledger after the change of that lock, in pieces
+    upto_<lock>_from_<lock>/p0of3=<text>
+                               the ledger after the change of the first lock, in pieces, computed from
+                               the ledger after that of the second one; 0 for an empty ledger
 
 The ledger before the last one stays with all changes since, for a reader that saw a part of a removal.
 The metastore drops a lock without a heartbeat for its time-out. A ledger is as young as the last change
@@ -38,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 _FORMAT = 1
 _CHANGES = "changes"
-_UPTO = re.compile(r"upto_(\d+)")
+_LEDGER = re.compile(r"upto_(\d+)_from_(\d+)")
 # Hive 4 accepts only partitions of the form column=value and folds the case of all names
 # (TxnUtils.normalizePartitionCase); Hive's lock tables hold 767 characters of a partition's name.
 _PIECE = re.compile(r"p(?P<number>\d+)of(?P<count>\d+)=(?P<text>[a-z2-7]+)")
@@ -114,7 +116,7 @@ class LockLog:
         rows = self._locks.rows()
         log, digest = _Log.of(rows), _digest(row for row in rows if row.lock_id <= lock_id)
         upto = log.last_upto(lock_id - 1)
-        if lock_id not in log.changes or (log.ledgers and not upto):
+        if lock_id not in log.changes or not (upto or log.is_whole):
             raise LockUnreachableError(
                 f"the Hive metastore shows no result of the change {lock_id} of the queue any more",
                 remedy="check how long the metastore takes for an answer",
@@ -155,7 +157,7 @@ class LockLog:
             return
         pieces = _pieces(after.encode())
         self._piece_count = len(pieces)
-        self._locks.lock(f"upto_{lock_id}", pieces)
+        self._locks.lock(f"upto_{lock_id}_from_{upto}", pieces)
         # Ledgers first: while one is there, so are the changes that follow it.
         ended = [ledger.lock_id for number, ledger in log.ledgers.items() if number < upto]
         for ended_id in (*ended, *(number for number in log.changes if number <= upto)):
@@ -168,6 +170,7 @@ class _Entry(NamedTuple):
     lock_id: int
     text: str
     since_ms: int
+    computed_from: int = 0
 
     @property
     def data(self) -> bytes:
@@ -208,9 +211,15 @@ class _Log:
                 continue
             if table == _CHANGES:
                 log.changes[lock_id] = entry
-            elif upto := _UPTO.fullmatch(table):
-                log.ledgers[int(upto[1])] = entry
+            elif match := _LEDGER.fullmatch(table):
+                upto, computed_from = map(int, match.groups())
+                log.ledgers[upto] = entry._replace(computed_from=computed_from)
         return log
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all changes of the queue are in it: no ledger was computed from another one."""
+        return not any(ledger.computed_from for ledger in self.ledgers.values())
 
     def last_upto(self, lock_id: int) -> int:
         """Return the last change up to a lock's that a ledger includes; 0 if there is none."""
