@@ -68,7 +68,7 @@ class AdmissionRequest:
         self.log.info("%s %s; order token %s.", state, asked, ticket.order_token)
         if not status.held:
             self.log.info("%s", status)
-            self.log.info("%s", self.service.expiry_rule)
+            self.log.info("A request that is not renewed within its TTL is removed by the next waiter.")
         return ticket, status
 
     def _claim_longer(self) -> None:

@@ -11,11 +11,9 @@ from typing import Any, cast
 
 from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.leases import request_node
-from airflow_occ_provider.leases.deletion_watches import DeletionWatches
 from airflow_occ_provider.leases.lease import Status, Ticket
-from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, Observer, TimedStore
+from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, Observer, Reader, TimedStore
 from airflow_occ_provider.leases.own_nodes import OwnNodes, bounded, own_request
-from airflow_occ_provider.leases.reader import Reader
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import (
     Blocker,
@@ -51,12 +49,7 @@ class Queue:
         self._reader = Reader(self._store, self._observer, self._forget_others)
         self._own = OwnNodes(self._store, clock, uuid.uuid4().hex, self._forget)
         self._predecessors: dict[str, set[str]] = {}
-        self._watches = DeletionWatches(self._store)
-
-    @property
-    def expiry_rule(self) -> str:
-        """How expired requests are removed, as a sentence for the log of a waiter."""
-        return "A request that is not renewed within its TTL is removed by the next waiter."
+        self._watched: dict[str, tuple[str, Callable[[], None]]] = {}
 
     def request(self, asked: Request) -> Ticket:
         """Queue a request; if one with the same id is queued, adopt that one.
@@ -119,7 +112,7 @@ class Queue:
             last = found[-1].queued
             # A foreign node may refuse a watch; it is polled anyway.
             is_foreign = request_node.parse(last.name) is None
-            if wake is None or is_foreign or self._watches.set(ticket.name, last.name, wake):
+            if wake is None or is_foreign or self._watch(ticket.name, last.name, wake):
                 return Status(found)
 
     def renew(self, ticket: Ticket, ttl_ms: int | None = None) -> None:
@@ -307,6 +300,25 @@ class Queue:
         self._predecessors[ticket.name] = predecessors
         return blockers(mine, self._reader.read_all(predecessors))
 
+    def _watch(self, waiter: str, predecessor: str, wake: Callable[[], None]) -> bool:
+        """Wake a waiter when its predecessor is gone; return whether it exists now."""
+        if self._watched.get(waiter) == (predecessor, wake):
+            return True
+
+        def fired() -> None:
+            self._watched.pop(waiter, None)
+            wake()
+
+        self._watched[waiter] = (predecessor, wake)
+        exists = False
+        try:
+            exists = self._store.on_delete(predecessor, fired)
+        finally:
+            # Without an answer there may be no watch; the next call sets one.
+            if not exists:
+                self._watched.pop(waiter, None)
+        return exists
+
     def _on_delay(self, seconds: float) -> None:
         self._observer.on_delay(seconds)
 
@@ -317,7 +329,7 @@ class Queue:
     def _forget(self, name: str) -> None:
         self._own.forget(name)
         self._predecessors.pop(name, None)
-        self._watches.forget(name)
+        self._watched.pop(name, None)
 
 
 def _may_precede(name: str, mine: QueuedRequest) -> bool:
