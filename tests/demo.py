@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -19,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from rich.table import Column, Table
 
 from airflow_occ_provider.attempts.failure import wasted
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.log.saved_log import SavedLog
+from airflow_occ_provider.attempts.log.saved_log import read_saved_log
 from airflow_occ_provider.attempts.outcome import Outcome, Reading
 from airflow_occ_provider.embedded.bundle import find_bundle
 from airflow_occ_provider.embedded.process import EmbeddedError
@@ -66,9 +65,6 @@ VIAS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 WRITERS = ("write_a", "write_b")
-_OUTCOME = re.compile(r"Outcome: (?P<outcome>\w+) \(instant (?P<instant>[\w-]+),")
-_LOST = re.compile(r"\d+ lost to (?P<rival>\d+)")
-_DECIDED = "Decided by: "
 EXPECTED_TRIPS = {"a": 150, "b": 150}
 _DAG_TIMEOUT_S = 600
 _RUN_TIMEOUT_S = 1200
@@ -273,21 +269,8 @@ def _tries(airflow: EmbeddedAirflow, run_id: str) -> list[Try]:
 
 
 def _read_try(one: dict[str, Any], lines: list[str]) -> Try:
-    log = SavedLog()
-    for line in lines:
-        log.feed(line)
     reason = next((line for line in reversed(lines) if line.startswith("Retry in ")), None)
-    reading = log.read()
-    told = next(filter(None, map(_OUTCOME.match, reversed(lines))), None)
-    if told and reading.outcome is not Outcome.COMMIT_CONFLICT:  # a driver elsewhere logs elsewhere
-        lost = next(filter(None, map(_LOST.search, lines)), None)
-        reading = replace(
-            reading,
-            outcome=Outcome(told["outcome"]),
-            instant=told["instant"],
-            rival=lost["rival"] if lost else None,
-            lines=tuple(line.removeprefix(_DECIDED) for line in lines if line.startswith(_DECIDED)),
-        )
+    reading = read_saved_log(lines)
     return Try(
         lines=lines,
         task=one["task_id"],

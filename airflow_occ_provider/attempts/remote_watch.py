@@ -13,7 +13,7 @@ from airflow_occ_provider.attempts.guards.table_guards import TableGuards
 from airflow_occ_provider.attempts.guards.table_views import TableView, TableViews
 from airflow_occ_provider.attempts.lease_audit import planned_in
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.log.facts import Entry, entry_of
+from airflow_occ_provider.attempts.log.facts import Entry
 from airflow_occ_provider.attempts.log.kept_facts import kept_facts
 from airflow_occ_provider.attempts.outcome import Finding, Stop
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
@@ -110,5 +110,4 @@ class RemoteWatch:
     def _take(self, entry: Entry) -> None:
         if isinstance(entry, str):
             self.echo(entry)
-            entry = entry_of(entry)
         self._log.take(entry)

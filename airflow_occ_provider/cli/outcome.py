@@ -10,16 +10,15 @@ import lzma
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from airflow_occ_provider.attempts.log.saved_log import SavedLog
+from airflow_occ_provider.attempts.log.saved_log import read_saved_log
 from airflow_occ_provider.attempts.outcome import Reading
 from airflow_occ_provider.cli.output import print_described
-from airflow_occ_provider.cli.yarn_logs import DriverLine, SavedLogError, printed_lines
 
 _HEAD = 4096
 _COMPRESSED: dict[bytes, Callable[[Path], Any]] = {
@@ -37,11 +36,15 @@ _BINARY = (
 )
 
 
+class SavedLogError(ValueError):
+    """A file is no text, or is packed."""
+
+
 def outcome(args: argparse.Namespace) -> None:
     """Print the outcome that a saved log shows."""
     try:
         with _lines(args.log) as lines:
-            reading = _read(lines, args.exit_code)
+            reading = read_saved_log(lines, args.exit_code)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or error
         raise SystemExit(f"airflow hudi outcome: {args.log}: {reason}") from error
@@ -50,29 +53,17 @@ def outcome(args: argparse.Namespace) -> None:
     print_described(_described(reading), args.output, lambda _: print(_as_text(reading)))
 
 
-def _read(lines: Iterator[DriverLine | str], exit_code: int | None) -> Reading:
-    """Read a log; of an application that YARN has run again, that of its last attempt."""
-    log, last = SavedLog(), 0
-    for line in lines:
-        attempt, text = line if isinstance(line, DriverLine) else (0, line)
-        if attempt > last:
-            log, last = SavedLog(), attempt
-        if attempt == last:
-            log.feed(text)
-    return log.read(exit_code)
-
-
 @contextmanager
-def _lines(name: str) -> Iterator[Iterator[DriverLine | str]]:
+def _lines(name: str) -> Iterator[Iterable[str]]:
     if name == "-":
-        yield printed_lines(sys.stdin)
+        yield sys.stdin
         return
     with _opened(Path(name)) as file:
         encoding = _encoding(file.read(_HEAD))
         file.seek(0)
         text = io.TextIOWrapper(file, encoding, "replace")
         lines = iter(partial(text.readline, _LONGEST_LINE), "")
-        yield printed_lines(line.replace("\0", "") for line in lines)
+        yield (line.replace("\0", "") for line in lines)
 
 
 def _opened(path: Path) -> BinaryIO:

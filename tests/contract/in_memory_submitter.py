@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from itertools import count
 
-from airflow_occ_provider.attempts.log.facts import Entry, entry_of
+from airflow_occ_provider.attempts.log.facts import Entry
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 
 
@@ -32,7 +32,7 @@ class Cluster:
 class InMemorySubmitter:
     """Runs ``job(say, asked_to_end)`` in a thread; its result is the exit code.
 
-    :param job: the job. A line that spells a fact is taken for one.
+    :param job: the job. What it says is a line of output, or a fact.
     :param outlives_task: whether its drivers count as running elsewhere.
     :param cluster: where its drivers run; a second submitter over it is a later try's.
     """
@@ -81,7 +81,7 @@ class InMemorySubmitter:
 
     def _run(self, driver):
         def say(line):
-            driver.lines.append(entry_of(f"{line}\n"))
+            driver.lines.append(line if isinstance(line, dict) else f"{line}\n")
 
         try:
             driver.exit_code = self._job(say, driver.asked_to_end)

@@ -5,7 +5,6 @@ One that would have given way to an earlier write is held until that has ended: 
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import time
@@ -171,7 +170,7 @@ class Watch:
     def _reports(self, message: str) -> None:
         """Let its driver's runner report a record of Hudi."""
         fact = {"fact": "hudi", "logger": "A", "message": message, "thread": "main"}
-        self.log.feed(f"airflow_occ_provider: {json.dumps(fact)}")
+        self.log.take(fact)
 
     def hold(self, instants: tuple[str, ...], hold_s: float, *, is_compared: bool) -> None:
         """Hold the writer at a point: for some time, or until the write to which it gives way has ended.

@@ -1,15 +1,15 @@
-"""The lines by which our runner reports what happened in a driver."""
+"""What our runner reports of a driver, as the attempt gets it."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
 
-from airflow_occ_provider.attempts.log.traces import TraceReader
+from airflow_occ_provider.attempts.log.printed import PrintedExceptions
 
 
 def fact(name, **details):
-    return f"airflow_occ_provider: {json.dumps({'fact': name, **details})}"
+    return json.loads(json.dumps({"fact": name, **details}))
 
 
 def cause(kind, message, *, jvm=True, frames=()):
@@ -18,8 +18,8 @@ def cause(kind, message, *, jvm=True, frames=()):
 
 def reported(lines):
     """A driver's lines, and the exception that ended it as our runner reports it."""
-    traces = TraceReader()
-    for line in lines:
-        traces.feed(line)
-    causes = [asdict(one) for one in traces.last.causes]
+    printed = PrintedExceptions()
+    chains = [chain for chain in map(printed.feed, lines) if chain]
+    thrown = [chain for chain in chains if chain.is_thrown]
+    causes = [asdict(each) for each in (thrown or chains)[-1].causes]
     return [fact("protected", options=20, followed=False), *lines, fact("fatal", causes=causes)]

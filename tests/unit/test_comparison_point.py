@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from airflow_occ_provider.attempts.guards.table_views import TableViews
@@ -37,8 +35,7 @@ def compared(*lines, thread=MAIN):
 
 
 def fact(message, logger, thread=MAIN):
-    given = {"fact": "hudi", "logger": logger, "message": message, "thread": thread}
-    return f"airflow_occ_provider: {json.dumps(given)}"
+    return {"fact": "hudi", "logger": logger, "message": message, "thread": thread}
 
 
 def test_the_line_is_of_the_write_that_was_requested_before_it():
@@ -74,7 +71,7 @@ def test_a_line_without_its_thread_proves_nothing():
 def test_what_a_job_prints_proves_nothing():
     log = DriverLog()
     for line in (created(OWN), PAST, f"x {PAST[30:]}"):
-        log.feed(line)
+        log.take(line)
     assert log.instants.compared == set()
 
 
@@ -91,8 +88,8 @@ class Unclear(Race):
             added.write("\nhoodie.table.metadata.partitions=files,record_index\n")
         before_the_profile(self)
         self.log = DriverLog()
-        self.log.feed('airflow_occ_provider: {"fact": "protected", "followed": true}')
-        self.log.feed(fact(created(self.ours).partition(": ")[2], "ActiveTimelineV2"))
+        self.log.take({"fact": "protected", "followed": True})
+        self.log.take(fact(created(self.ours).partition(": ")[2], "ActiveTimelineV2"))
         self.views = TableViews(self.table)
         self.watch = self.guard()
         self.gone = self.path / self.winner.name
@@ -100,7 +97,7 @@ class Unclear(Race):
 
     def passes(self):
         """Let Hudi take the point from which it compares."""
-        self.log.feed(fact(PAST, "AsyncCleanerService"))
+        self.log.take(fact(PAST, "AsyncCleanerService"))
 
     def look(self):
         self.watch.look(self.views.current())

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from airflow_occ_provider.attempts.driver import Driver
-from airflow_occ_provider.attempts.log.saved_log import SavedLog
 from airflow_occ_provider.attempts.submitter import URL_FACT, Handle
 from airflow_occ_provider.errors import JobError
 from airflow_occ_provider.hooks.driver_output import FoldedOutput, HudiDriverLink, show_driver
@@ -91,25 +89,3 @@ def test_the_link_to_a_driver_is_shown_at_once_and_kept(url):
     (link,) = (one for one in task.operator_extra_links if isinstance(one, HudiDriverLink))
     assert pushed == ({link.xcom_key: URL} if url else {})
     assert link.get_link(task, ti_key=None) == (url or "")
-
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "logs"
-
-
-@pytest.mark.parametrize("path", sorted(GOLDEN.rglob("*.log")), ids=lambda path: path.stem)
-def test_a_saved_log_is_read_as_if_nothing_was_folded(path):
-    """As of a driver whose facts were apart: an exception counts if nothing follows it."""
-    lines = [line for line in path.read_text().splitlines() if "airflow_occ_provider: {" not in line]
-    folded = []
-    output = FoldedOutput(folded.append)
-    for line in lines:
-        output.add(line)
-    output.close()
-    assert read(folded) == read([line.strip() for line in lines])
-
-
-def read(lines):
-    log = SavedLog()
-    for line in lines:
-        log.feed(line)
-    return log.read(1)

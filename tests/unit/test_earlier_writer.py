@@ -114,7 +114,7 @@ class Pair:
     def writer(self, time):
         """Return the log of a driver that has requested a write."""
         log = DriverLog()
-        log.feed(f"INFO ActiveTimelineV2: Creating a new instant [==>{time}__commit__REQUESTED]")
+        log.take(f"INFO ActiveTimelineV2: Creating a new instant [==>{time}__commit__REQUESTED]")
         return log
 
     def guard(self, lease, own="", mode=EarlyStop.ACT, *, may_retry=True):
@@ -329,6 +329,6 @@ def test_a_commit_that_lands_after_the_choice_counts(pair):
     stop = pair.found(Lease(**{pair.earlier: OTHER}))
     pair.completes(pair.later)
     log = pair.writer(pair.later)
-    log.feed("x INFO TransactionUtils: Successfully resolved conflicts, if any")
+    log.take("x INFO TransactionUtils: Successfully resolved conflicts, if any")
     settlement = settle(pair.table, UnwrittenSignature("i", "d", "r", "t"), log, -9, stop=stop)
     assert (settlement.outcome, settlement.error()) == (Outcome.COMMITTED, None)

@@ -53,11 +53,11 @@ class Race:
         self.requests(self.ours)
 
     def requests(self, time, action="commit"):
-        self.log.feed(f"INFO ActiveTimelineV2: Creating a new instant [==>{time}__{action}__REQUESTED]")
+        self.log.take(f"INFO ActiveTimelineV2: Creating a new instant [==>{time}__{action}__REQUESTED]")
 
     def begins(self, time, table):
         made = f"{table}/.hoodie/timeline/{time}.inflight"
-        self.log.feed(f"INFO ActiveTimelineV2: Create new file for toInstant ?{made}")
+        self.log.take(f"INFO ActiveTimelineV2: Create new file for toInstant ?{made}")
 
     def beats(self, time):
         (self.path / ".hoodie" / ".heartbeat").mkdir(exist_ok=True)
@@ -65,7 +65,7 @@ class Race:
 
     def lands(self):
         """Let Hudi commit the write after all."""
-        self.log.feed("x INFO TransactionUtils: Successfully resolved conflicts, if any")
+        self.log.take("x INFO TransactionUtils: Successfully resolved conflicts, if any")
         self.commit.rename(self.timeline / self.commit.name)
 
     def settled(self, exit_code, stop):
@@ -220,8 +220,8 @@ def test_with_a_record_index_a_profile_may_name_an_older_base_than_was_read(race
 
 def test_a_commit_that_hudi_is_checking_is_left_to_hudi(race):
     made = f"{race.path}/.hoodie/timeline/{race.ours}.inflight"
-    race.log.feed(f"x INFO ActiveTimelineV2: Create new file for toInstant ?{made}")
-    race.log.feed(f"x INFO TransactionManager: State change starting for {OPENED.format(race.ours)}")
+    race.log.take(f"x INFO ActiveTimelineV2: Create new file for toInstant ?{made}")
+    race.log.take(f"x INFO TransactionManager: State change starting for {OPENED.format(race.ours)}")
     guard = race.guard()
     race.look(guard)
     assert guard.stop is None

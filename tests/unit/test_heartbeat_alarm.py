@@ -53,7 +53,7 @@ def requests(*times):
 def log():
     read = DriverLog()
     for line in requests(T1):
-        read.feed(line)
+        read.take(line)
     return read
 
 
@@ -126,7 +126,7 @@ def test_a_rollback_of_another_write_is_none_of_its(folder, table, log):
 def test_a_rollback_by_the_driver_itself_ends_nothing(folder, table, log):
     begin(folder)
     roll_back(folder, T1, f"{R}.rollback.requested")
-    log.feed(f"INFO BaseRollbackPlanActionExecutor: Requesting Rollback with instant time {ROLLBACK}")
+    log.take(f"INFO BaseRollbackPlanActionExecutor: Requesting Rollback with instant time {ROLLBACK}")
     alarm = watching(table, log)
     alarm.check()
     assert alarm.stop is None
@@ -136,7 +136,7 @@ def test_a_rollback_that_the_drivers_log_shows_a_moment_later_stops_nothing(fold
     begin(folder)
     roll_back(folder, T1, f"{R}.rollback.requested")
     line = f"INFO BaseRollbackPlanActionExecutor: Requesting Rollback with instant time {ROLLBACK}"
-    later = threading.Timer(0.1, log.feed, [line])
+    later = threading.Timer(0.1, log.take, [line])
     later.start()
     alarm = watching(table, log)
     alarm.check()
@@ -156,7 +156,7 @@ def test_a_rollback_is_the_drivers_own_until_the_log_of_a_remote_driver_was_read
     assert alarm.stop.outcome is Outcome.ROLLED_BACK
     other = watching(table, log, log_follows=False)
     other.check()
-    log.feed(f"INFO BaseRollbackPlanActionExecutor: Requesting Rollback with instant time {ROLLBACK}")
+    log.take(f"INFO BaseRollbackPlanActionExecutor: Requesting Rollback with instant time {ROLLBACK}")
     other.check()
     assert other.stop is None
 
@@ -164,7 +164,7 @@ def test_a_rollback_is_the_drivers_own_until_the_log_of_a_remote_driver_was_read
 def test_a_write_that_lost_a_conflict_is_given_up_by_hudi_itself(folder, table, log, told):
     begin(folder, age_s=500)
     roll_back(folder, T1, f"{R}.rollback.requested")
-    log.feed(CONFLICT)
+    log.take(CONFLICT)
     alarm = watching(table, log)
     alarm.check()
     assert (alarm.stop, told()) == (None, [])
@@ -174,7 +174,7 @@ def test_only_the_youngest_write_counts_as_after_a_retry_by_hudi(folder, table, 
     begin(folder, age_s=500)
     roll_back(folder, T1, f"{R}.rollback.requested")
     for line in requests(DONE):
-        log.feed(line)
+        log.take(line)
     begin(folder, DONE)
     alarm = watching(table, log)
     alarm.check()
@@ -185,7 +185,7 @@ def test_a_write_of_the_job_in_another_table_does_not_hide_the_one_in_this(folde
     begin(folder)
     roll_back(folder, T1, f"{R}.rollback.requested")
     for line in requests(DONE):
-        log.feed(line)
+        log.take(line)
     alarm = watching(table, log)
     alarm.check()
     assert alarm.stop
@@ -195,8 +195,8 @@ def test_once_the_write_is_completed_there_is_nothing_to_look_after(folder, tabl
     begin(folder, age_s=500)
     add(folder, f"{T1}_{DONE}.commit", identity="me")
     roll_back(folder, T1, f"{R}.rollback.requested")
-    log.feed(TIMER)
-    log.feed(FRAME)
+    log.take(TIMER)
+    log.take(FRAME)
     alarm = watching(table, log, QUICK)
     alarm.check()
     time.sleep(0.2)
@@ -213,7 +213,7 @@ def test_a_dead_timer_of_the_write_ends_its_driver_and_nothing_else_does(
 ):
     begin(folder)
     for line in lines:
-        log.feed(line)
+        log.take(line)
     alarm = watching(table, log, QUICK)
     alarm.check()
     assert alarm.stop is None
@@ -239,8 +239,8 @@ def test_the_guard_says_stop_at_every_tick_from_then_on(folder, table, log, told
 def test_an_unreachable_storage_is_logged_once_and_proves_nothing(folder, log, told, monkeypatch):
     begin(folder)
     roll_back(folder, T1, f"{R}.rollback.requested")
-    log.feed(TIMER)
-    log.feed(FRAME)
+    log.take(TIMER)
+    log.take(FRAME)
     table, stalled = HudiTable(str(folder.parent), timeout_s=0.1), threading.Event()
     only_in(monkeypatch, listing, "os", listdir=lambda path: stalled.wait(PATIENCE_S) or [])
     alarm = watching(table, log, QUICK)
@@ -301,7 +301,7 @@ def test_a_commit_that_landed_before_the_driver_was_ended_is_one(folder, table, 
     for path in table.snapshot().reader.commit(instant).paths:
         (folder.parent / path).parent.mkdir(parents=True, exist_ok=True)
         (folder.parent / path).touch()
-    log.feed("INFO TransactionUtils: Successfully resolved conflicts, if any")
+    log.take("INFO TransactionUtils: Successfully resolved conflicts, if any")
     found = settled(table, log, 143, EXPIRED)
     assert found.outcome is Outcome.COMMITTED
     assert isinstance(found.error(), FailedAfterCommitError)

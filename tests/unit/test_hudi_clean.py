@@ -18,7 +18,6 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_occ_provider.attempts import clean_run as module
 from airflow_occ_provider.attempts.admitted import Admitted
-from airflow_occ_provider.attempts.log.facts import entry_of
 from airflow_occ_provider.attempts.record import RECORD_KEY
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Ended
@@ -114,10 +113,10 @@ class Clean(HudiCleanOperator):
         assert payload["options"]["hoodie.client.heartbeat.interval_in_ms"] == "60000"
         self.runs, self.payload = self.runs + 1, payload
         self.on_run()
-        listen(entry_of(fact("protected", options=20, followed=True)))
+        listen(fact("protected", options=20, followed=True))
         if self.logs:
             for line in self.logs.pop(0):
-                listen(entry_of(line))
+                listen(line)
             return 1
         for instant in self._clean_run(run).observe().pending.values():
             if not instant.fate.beating:

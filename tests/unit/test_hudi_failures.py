@@ -8,7 +8,7 @@ import pytest
 
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.kept_facts import kept_facts, recall
-from airflow_occ_provider.attempts.log.saved_log import SavedLog
+from airflow_occ_provider.attempts.log.saved_log import read_saved_log
 from airflow_occ_provider.attempts.outcome import REMEDIES, Outcome
 from tests.unit.reports import cause, fact
 
@@ -415,27 +415,24 @@ def saved(causes):
     for number, part in enumerate(causes):
         message = f": {part['message']}" if part["message"] else ""
         lines.append(f"{'Caused by' if number else ''}: {part['type']}{message}")
-        lines += [f"\t{frame}" for frame in part["frames"]]
-    return lines
+        lines += [f"\t{frame}" for frame in part["frames"] or ["at org.example.X.y(X.java:1)"]]
+    return [*lines, ""]
 
 
 def driver(causes, *facts):
     log = DriverLog()
     for line in (PROTECTED, REQUESTED, *facts, fact("fatal", causes=causes), fact("end", exit_code=1)):
-        log.feed(line)
+        log.take(line)
     return log
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_an_exception_of_hudi_in_a_saved_log(name):
     causes, outcome, remedy = CASES[name]
-    log = SavedLog()
-    log.feed(
+    begun = (
         f"26/11/22 10:15:00 INFO ActiveTimelineV2: Creating a new instant [==>{OWN}__commit__REQUESTED]"
     )
-    for line in saved(causes):
-        log.feed(line)
-    reading = log.read(1)
+    reading = read_saved_log([begun, *saved(causes)], 1)
     assert reading.outcome is outcome
     assert remedy in reading.remedy
     assert reading.instant == OWN
@@ -471,7 +468,7 @@ def test_a_job_that_leaves_by_an_exit_code_after_a_conflict():
     log = DriverLog()
     found = hudi(f"Found conflicting writes between {operations('commit')}", "SimpleStrategy")
     for line in (PROTECTED, REQUESTED, found, fact("end", exit_code=1)):
-        log.feed(line)
+        log.take(line)
     assert (log.read(1).outcome, log.read(1).rival) == (Outcome.COMMIT_CONFLICT, RIVAL)
 
 
@@ -483,12 +480,11 @@ def test_a_job_that_leaves_by_an_exit_code_after_a_conflict():
     ],
 )
 def test_a_printed_exception_of_hudi_explains_the_exit_code_of_a_job(printed):
-    log, recalled, whole = DriverLog(), DriverLog(), SavedLog()
+    log, recalled = DriverLog(), DriverLog()
     for line in [*printed, "going home"]:
-        log.feed(line)
-        whole.feed(line)
+        log.take(line)
     recall(recalled, json.loads(json.dumps(kept_facts(log, str, is_whole=True))))
-    readings = [log.read(1), recalled.read(1), whole.read(1)]
-    assert [reading.outcome for reading in readings] == [Outcome.LOCK_TIMEOUT] * 3
+    readings = [log.read(1), recalled.read(1)]
+    assert [reading.outcome for reading in readings] == [Outcome.LOCK_TIMEOUT] * 2
     assert log.read(0).outcome is Outcome.UNKNOWN
     assert "HoodieLockException" in " ".join(log.read(0).lines)

@@ -44,7 +44,7 @@ from airflow_occ_provider.triggers.shared_watch import WatchTarget, shared_watch
 from tests.contract.in_memory_submitter import failing
 from tests.memory_store import MemoryStore
 from tests.unit.beating import BeatingTable
-from tests.unit.reports import reported
+from tests.unit.reports import fact, reported
 
 LOGS = Path(__file__).parents[1] / "golden" / "logs"
 WORK = Work("d", "group.t", "s3a://lake/trips/")
@@ -374,7 +374,7 @@ def test_a_table_service_tells_what_its_attempt_came_to(table, tagged):
         attempt = ServiceAttempt(plans, limits, run.spark, run.task_run.measures.attempt)
         recorder = AttemptRecorder(run.journal, table.path, logging.getLogger("test"))
         failed = reported((LOGS / "early_conflict.exit1.log").read_text().splitlines())
-        for line in failed if exit_code else ['airflow_occ_provider: {"fact": "protected"}']:
-            recorder.log.feed(line)
+        for line in failed if exit_code else [fact("protected")]:
+            recorder.log.take(line)
         assert attempt.settle(recorder, exit_code, ("schedule",)).outcome == outcome
         assert sum(one.startswith("airflow.hudi.attempts,") for one in tagged.take()) == 1

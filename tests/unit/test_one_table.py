@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.attempts.guards.one_table import OneTable
-from airflow_occ_provider.attempts.log.facts import entry_of
 from airflow_occ_provider.errors import MisconfigurationError
 from tests.unit.reports import fact
 
@@ -18,7 +17,7 @@ TOLD = [log for log in sorted(LOGS.rglob("*.log")) if "Create new file for toIns
 @pytest.mark.parametrize("log", TOLD, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_recorded_writer_of_one_table_is_left_alone(log):
     one = OneTable(f"/lake/{log.name.split('.exit')[0]}/t")
-    assert [line for line in log.read_text().splitlines() if one.on_entry(entry_of(line))] == []
+    assert [line for line in log.read_text().splitlines() if one.on_entry(line)] == []
     one.refuse(committed=True)
 
 
@@ -26,14 +25,14 @@ def test_a_recorded_writer_of_one_table_is_left_alone(log):
 def test_a_recorded_writer_of_another_table_is_detected(release):
     one = OneTable("/lake/another/t")
     (log,) = (LOGS / release).glob("committed_warn.exit0.log")
-    assert any(one.on_entry(entry_of(line)) for line in log.read_text().splitlines())
+    assert any(one.on_entry(line) for line in log.read_text().splitlines())
 
 
 def test_another_table_is_detected_if_only_the_runner_reports_it():
     reported = fact("hudi", logger="ActiveTimelineV2", message=SENTENCE.format("/lake/b", "2026"))
-    assert OneTable("/lake/a").on_entry(entry_of(reported))
-    assert not OneTable("/lake/b").on_entry(entry_of(reported))
-    assert not OneTable("/lake/a").on_entry(entry_of(reported.replace("ActiveTimelineV2", "MyJob")))
+    assert OneTable("/lake/a").on_entry(reported)
+    assert not OneTable("/lake/b").on_entry(reported)
+    assert not OneTable("/lake/a").on_entry({**reported, "logger": "MyJob"})
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ import pytest
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.kept_facts import kept_facts, recall
 from airflow_occ_provider.attempts.log.own_instants import OwnInstants
-from airflow_occ_provider.attempts.log.saved_log import SavedLog
-from airflow_occ_provider.attempts.outcome import UNCHECKED, Outcome
+from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.errors import JobError, MisconfigurationError, WriteConflictError
 from tests.unit.reports import fact
 from tests.unit.test_table import T0, T1, T2
@@ -169,7 +168,7 @@ def as_facts(lines, thread):
 def driver_log(lines):
     log = DriverLog()
     for line in lines:
-        log.feed(line)
+        log.take(line)
     return log
 
 
@@ -201,24 +200,15 @@ def test_the_recorded_write_of_a_single_writer_beside_a_checked_one():
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_saved_log_names_the_unchecked_write(is_first):
+def test_the_unchecked_write_is_named(is_first):
     writes = [*write(T1, checked=is_first), *write(T2, checked=not is_first)]
-    log = SavedLog()
-    for logger, message in [*writes, *write(T3)]:
-        log.feed(fact("hudi", logger=logger, message=message, thread="main"))
-    log.feed(PROTECTED)
-    reading = log.read(0)
-    assert reading.outcome is Outcome.MISCONFIGURATION
-    assert reading.lines[0] == UNCHECKED
-    assert f"{T2 if is_first else T1}_" in reading.lines[1]
+    log = instants(on("main", [*writes, *write(T3)]))
+    assert f"{T2 if is_first else T1}_" in log.unchecked
 
 
 def test_a_clustering_that_0_15_names_as_an_overwrite_is_no_unchecked_write():
-    log = SavedLog()
-    log.feed(PROTECTED)
-    for logger, message in [*write(T1), *write(T2, checked=False, action="replacecommit")]:
-        log.feed(fact("hudi", logger=logger, message=message, thread="main"))
-    assert log.read(0).outcome is Outcome.COMMITTED
+    records = [*write(T1), *write(T2, checked=False, action="replacecommit")]
+    assert instants(on("main", records)).unchecked is None
 
 
 @pytest.mark.parametrize("kinds", [("write", "write_unchecked"), ("write_unchecked", "write")])
@@ -276,7 +266,7 @@ def test_a_write_whose_table_is_unknown_may_have_made_up_for_it():
 def test_the_conflicts_are_passed_on_to_a_process_that_cannot_read_the_log():
     log, recalled = DriverLog(), DriverLog()
     for logger, message in [*loses(T1), *loses(T2, OTHER), *write(T3)]:
-        log.feed(fact("hudi", logger=logger, message=message, thread="main"))
+        log.take(fact("hudi", logger=logger, message=message, thread="main"))
     recall(recalled, json.loads(json.dumps(kept_facts(log, str, is_whole=True))))
     for reading in (log.read(1), recalled.read(1)):
         assert (reading.outcome, reading.instant, reading.rival) == (Outcome.COMMIT_CONFLICT, T2, T0)

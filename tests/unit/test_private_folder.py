@@ -35,11 +35,14 @@ from tests.unit.reports import cause, fact
 LOG = logging.getLogger(__name__)
 GOLDEN = Path(__file__).parents[1] / "golden" / "logs"
 OWN, RIVAL, BACK = "20261121092507001", "20261121092507555", "20261121092507999"
-FOREIGN = [  # what another driver's log holds
+FOREIGN_FACTS = (
     fact("not_protected", reason="the session has another option"),
     fact("hudi", logger="T", message=f"Creating a new instant [==>{RIVAL}__commit__REQUESTED]"),
     fact("fatal", causes=[cause("org.apache.hudi.exception.HoodieWriteConflictException", "Cannot")]),
     fact("end", exit_code=1),
+)
+FOREIGN = [  # what another driver's log holds
+    *(f"airflow_occ_provider: {json.dumps(each)}" for each in FOREIGN_FACTS),
     'x airflow_occ_provider: {"fact": "end", "exit_code": "one"}',
     f"26/11/21 09:25:07 INFO ActiveTimelineV2: Creating a new instant [==>{RIVAL}__commit__REQUESTED]",
     f"26/11/21 09:25:07 INFO ActiveTimelineV2: Create new file for toInstant ?/.hoodie/{RIVAL}.inflight",

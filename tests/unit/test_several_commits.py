@@ -254,7 +254,7 @@ def test_a_job_that_writes_nothing_at_all_may_do_so(scripted, folder):
 def test_exit_code_0_is_worth_what_the_runner_reported(facts, code, outcome):
     log = DriverLog()
     for line in facts:
-        log.feed(line)
+        log.take(line)
     exit_code, reading = log.outcome_of(0)
     assert (exit_code, reading.outcome) == (code, outcome)
 

@@ -65,9 +65,9 @@ def begin(folder, time):
 
 def log_of(*times):
     log = DriverLog()
-    log.feed('airflow_occ_provider: {"fact": "protected"}')
+    log.take(fact("protected"))
     for time in times:
-        log.feed(f"x INFO ActiveTimelineV2: Creating a new instant [==>{time}__commit__REQUESTED]")
+        log.take(f"x INFO ActiveTimelineV2: Creating a new instant [==>{time}__commit__REQUESTED]")
     return log
 
 
@@ -468,7 +468,7 @@ def test_an_instant_of_another_table_is_not_ours(folder, table):
     begin(folder, T2)
     log = log_of(T1)
     made = f"/elsewhere/.hoodie/timeline/{T1}.inflight"
-    log.feed(f"x INFO ActiveTimelineV2: Create new file for toInstant ?{made}")
+    log.take(f"x INFO ActiveTimelineV2: Create new file for toInstant ?{made}")
     settlement = settle(table, SIGNATURE, log, 0)
     assert settlement.outcome is Outcome.NOTHING_WRITTEN
     assert settlement.own.elsewhere == ((T1, "/elsewhere"),)
@@ -489,7 +489,7 @@ def test_a_job_that_swallows_its_failed_write_did_not_end_well(folder, table):
     settlement = settle(table, SIGNATURE, log_of(T1), 0)
     assert settlement.outcome is Outcome.JOB_ERROR
     log = log_of(T1)
-    log.feed(
+    log.take(
         f"org.x: first operation = ConcurrentOperation(instantTime={T1}), "
         f"second operation = ConcurrentOperation(instantTime={T2})"
     )
@@ -692,7 +692,7 @@ def test_the_heartbeat_of_a_writer_that_had_the_time_first_stays(folder, table, 
     log = log_of(T1)
     kind, _, text = message.partition(": ")
     chain = fact("fatal", causes=[cause(f"org.apache.hudi.exception.{kind}", text)])
-    log.feed(chain if is_reported else f"Caused by: org.apache.hudi.exception.{message}")
+    log.take(chain if is_reported else f"Caused by: org.apache.hudi.exception.{message}")
     assert settle(table, SIGNATURE, log, 1, before=BEFORE).retired == ()
     assert (folder / ".heartbeat" / T1).exists()
     recalled = DriverLog()
@@ -715,6 +715,6 @@ def test_a_heartbeat_that_cannot_be_removed_does_not_hide_the_outcome(folder, ta
 def test_a_job_that_handled_its_conflict_and_then_failed_has_lost_it(folder, table):
     begin(folder, T1)
     log = log_of(T1)
-    log.feed(f"x first operation = O(instantTime={T1}), second operation = O(instantTime={T2})")
-    log.feed(fact("fatal", causes=[cause("KeyError", "1", jvm=False)]))
+    log.take(f"x first operation = O(instantTime={T1}), second operation = O(instantTime={T2})")
+    log.take(fact("fatal", causes=[cause("KeyError", "1", jvm=False)]))
     assert settle(table, SIGNATURE, log, 1).outcome is Outcome.COMMIT_CONFLICT

@@ -29,8 +29,8 @@ BAD_RECORD = cause("org.apache.spark.SparkException", "Job aborted: ValueError: 
 
 
 def failed(log, error):
-    log.feed(fact("protected", followed=True))
-    log.feed(fact("fatal", causes=[error]))
+    log.take(fact("protected", followed=True))
+    log.take(fact("fatal", causes=[error]))
     return log
 
 
@@ -43,7 +43,7 @@ def settled(folder, table, rollback, log, stop=None):
 @pytest.mark.parametrize("rollback", [SOON, LATE])
 def test_what_the_driver_rolled_back_itself_is_its_own_error(folder, table, rollback):
     log = log_of(T1)
-    log.feed(f"x INFO ActiveTimelineV2: Creating a new instant [==>{rollback}__rollback__REQUESTED]")
+    log.take(f"x INFO ActiveTimelineV2: Creating a new instant [==>{rollback}__rollback__REQUESTED]")
     failed(log, BAD_RECORD)
     recalled = DriverLog()  # of a driver that the triggerer has watched
     recall(recalled, json.loads(json.dumps(kept_facts(log, str, is_whole=True))))
@@ -61,7 +61,7 @@ def test_a_rollback_of_others_that_the_driver_ends_is_theirs(folder, table):
     """To end it, Hudi requests a rollback of the same time in the metadata table."""
     log = log_of(T1)
     for line in (RAN, f"{REQUESTED}[==>{SOON}__rollback__REQUESTED]"):
-        log.feed(line)
+        log.take(line)
     settlement = settled(folder, table, SOON, failed(log, BAD_RECORD))
     assert settlement.outcome is Outcome.ROLLED_BACK
     assert f"rollback {SOON} took back {T1}" in str(settlement.error())
@@ -73,11 +73,11 @@ def test_a_completed_write_that_the_table_does_not_show_is_no_success(
     folder, table, action, is_rolled_back
 ):
     log = log_of(T1)
-    log.feed(
+    log.take(
         f"x INFO ActiveTimelineV2: Created new file for toInstant /t/.hoodie/timeline/{T1}_{C}.{action}"
     )
-    log.feed(fact("protected", followed=True))
-    log.feed(fact("ended"))
+    log.take(fact("protected", followed=True))
+    log.take(fact("ended"))
     add(folder, f"{T0}_{C}.commit")
     if is_rolled_back:
         roll_back(folder, T1, f"{SOON}_{DONE}.rollback")
@@ -96,8 +96,8 @@ def of_two_writes(folder):
             "Successfully resolved conflicts, if any",
             f"Created new file for toInstant ?{folder}/timeline/{time}_{C}.commit",
         ):
-            log.feed(f"x INFO ActiveTimelineV2: {record}")
-    log.feed(fact("end", exit_code=0))
+            log.take(f"x INFO ActiveTimelineV2: {record}")
+    log.take(fact("end", exit_code=0))
     return log
 
 
@@ -129,7 +129,7 @@ def test_what_the_job_took_back_itself_is_not_missing(folder, table, commits):
     complete(folder, table, T2)
     roll_back(folder, T1, f"{SOON}_{DONE}.rollback")
     log = of_two_writes(folder)
-    log.feed(f"x INFO ActiveTimelineV2: Creating a new instant [==>{SOON}__rollback__REQUESTED]")
+    log.take(f"x INFO ActiveTimelineV2: Creating a new instant [==>{SOON}__rollback__REQUESTED]")
     settlement = settle(table, SIGNATURE, log, 0, before=BEFORE, rule=RULE, commits=commits)
     assert (settlement.outcome, settlement.error()) == (Outcome.COMMITTED, None)
 

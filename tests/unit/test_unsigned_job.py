@@ -19,7 +19,7 @@ UNWRITTEN = UnwrittenSignature("me", "dag", "run", "task", latest_instant=T0)
 
 def checked(*times):
     log = log_of(*times)
-    log.feed("x INFO TransactionUtils: Successfully resolved conflicts, if any")
+    log.take("x INFO TransactionUtils: Successfully resolved conflicts, if any")
     return log
 
 
@@ -48,7 +48,7 @@ def test_commits_of_others_are_not_its_own(folder, table):
 def test_a_commit_without_a_check_for_conflicts_is_a_misconfiguration(folder, table):
     add(folder, f"{T1}_{C}.commit")
     log = log_of(T1)
-    log.feed(f"x INFO ActiveTimelineV2: Created new file for toInstant ?{folder}/{T1}_{C}.commit")
+    log.take(f"x INFO ActiveTimelineV2: Created new file for toInstant ?{folder}/{T1}_{C}.commit")
     assert settle(table, UNWRITTEN, log, 0).outcome is Outcome.MISCONFIGURATION
 
 

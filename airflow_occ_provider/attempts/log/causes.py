@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-JVM_CAUSE = re.compile(r"(?:: |Caused by: )(?P<type>[\w$]+(?:\.[\w$]+)+)(?:: (?P<message>.*))?")
-FRAME_CALL = re.compile(r"at [\w.$/<>]+\(")
-_LOST_TASK = re.compile(r"executor [^)]*\): (?P<type>[\w$]+(?:\.[\w$]+)+)(?:: (?P<message>.*))?$")
+KIND = r"[\w$]*(?:Exception|Error|Throwable)(?:\$\w+)?"
+# Thrift's exceptions print their fields in brackets.
+_CAUSED = re.compile(
+    rf"\bCaused by: (?P<type>(?:[\w$]+\.)*{KIND})(?:: (?P<message>.*)|\((?P<fields>.*)|:?$)"
+)
+_FRAME = re.compile(r"\bat [\w.$/<>-]+\(.*")
+_LOST_TASK = re.compile(rf"executor [^)]*\): (?P<type>(?:[\w$]+\.)+{KIND})(?:: (?P<message>.*))?$")
 _MAX_LINES = 40
+_MAX_CAUSES = 40
 _MAX_FRAMES = 12
 
 
@@ -33,39 +38,37 @@ class Chain:
     """One exception with its causes, outermost first.
 
     :param lines: the lines that name the causes, as they were printed.
+    :param is_torn: whether one of its causes could not be read.
     """
 
     causes: list[Cause] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    is_torn: bool = False
 
     def add(self, cause: Cause, line: str) -> None:
-        """Append a cause and the line that names it."""
-        self.causes.append(cause)
-        if len(self.lines) < _MAX_LINES:
-            self.lines.append(line.strip())
-
-    def add_jvm(self, match: re.Match[str], line: str) -> None:
-        """Append a cause of the JVM, and the executor's cause that its message names."""
-        message = match["message"] or ""
-        self.add(Cause(match["type"], message, jvm=True), line)
-        self.add_lost_task(message, line)
-
-    def add_lost_task(self, message: str, line: str) -> None:
-        """Append the cause of an executor's task that a message names, if it does."""
-        lost = _LOST_TASK.search(message)
+        """Append a cause, and that of an executor in its message, and the line."""
+        self._append(cause, line)
+        lost = _LOST_TASK.search(cause.message) if cause.jvm else None
         if lost:
-            self.add(Cause(lost["type"], lost["message"] or "", jvm=True), line)
+            self._append(Cause(lost["type"], lost["message"] or "", jvm=True), line)
 
     def add_line(self, text: str) -> bool:
-        """Append the cause or the stack frame in a line; return whether it was a cause."""
-        cause = JVM_CAUSE.match(text)
-        if cause:
-            self.add_jvm(cause, text)
-        else:
-            self.add_frame(text)
-        return cause is not None
+        """Append the cause or the stack frame of the JVM in a line; whether it has one."""
+        if "Caused by: " in text:
+            caused = _CAUSED.search(text)
+            if caused is None:
+                self.is_torn = True
+            else:
+                message = caused["message"] or caused["fields"] or ""
+                self.add(Cause(caused["type"], message, jvm=True), text[caused.start() :])
+            return True
+        frame = _FRAME.search(text)
+        if frame and self.causes and len(self.causes[-1].frames) < _MAX_FRAMES:
+            self.causes[-1].frames.append(frame[0])
+        return frame is not None
 
-    def add_frame(self, text: str) -> None:
-        """Append a stack frame of the last cause."""
-        if FRAME_CALL.match(text) and len(self.causes[-1].frames) < _MAX_FRAMES:
-            self.causes[-1].frames.append(text)
+    def _append(self, cause: Cause, line: str) -> None:
+        if len(self.causes) < _MAX_CAUSES:
+            self.causes.append(cause)
+        if len(self.lines) < _MAX_LINES and line.strip() not in self.lines:
+            self.lines.append(line.strip())

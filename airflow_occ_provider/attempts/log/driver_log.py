@@ -1,18 +1,22 @@
-"""Pure: from what our runner and a driver's log report to the attempt's outcome.
+"""Pure: from what our runner reports of a driver to the attempt's outcome.
 
 The runner reports whether the driver is protected, what Hudi logs, the exceptions that ended the job,
 and the end. Hudi's records show the rest: the requested instants, whether conflicts were checked, and,
 as the commit's transaction starts, that all markers are made. Whether the attempt committed is for the
 table to decide (``attempts.settle``).
+
+What a driver prints is read too, where the task has it: what failed before the runner started, Hudi's
+records if the runner cannot follow their loggers, and an exception of Hudi that the job has handled.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from airflow_occ_provider.attempts.log.causes import Cause, Chain
-from airflow_occ_provider.attempts.log.facts import Entry, Fact, entry_of, fatal_chain
+from airflow_occ_provider.attempts.log.facts import Entry, Fact, fatal_chain
 from airflow_occ_provider.attempts.log.hudi_failures import (
     Diagnosis,
     diagnose,
@@ -20,7 +24,7 @@ from airflow_occ_provider.attempts.log.hudi_failures import (
     marked_instant,
 )
 from airflow_occ_provider.attempts.log.own_instants import OwnInstants, operations_in
-from airflow_occ_provider.attempts.log.printed import PrintedFailure
+from airflow_occ_provider.attempts.log.printed import PrintedExceptions
 from airflow_occ_provider.attempts.outcome import HAVE_RIVALS, Outcome, Reading, was_killed
 
 _APPLICATION = re.compile(
@@ -37,9 +41,9 @@ _FAILURE = re.compile(r'(?:Exception in thread "[^"]*" )?[\w.$]*(?:Exception|Err
 
 
 class DriverLog:
-    """Reads the log of a driver of ours as it streams.
+    """Reads what comes from a driver of ours.
 
-    Its memory does not grow with the log. ``application_id`` is the job's id at the cluster manager,
+    Its memory does not grow with that. ``application_id`` is the job's id at the cluster manager,
     empty until the log shows it; ``instants`` is what Hudi's records show; ``end`` is the exit code that
     the runner reported, ``None`` while it has reported none. If the runner cannot follow Hudi's loggers,
     their records are read as they are printed.
@@ -51,19 +55,13 @@ class DriverLog:
         self.protected = False
         self.unprotected: str | None = None
         self.fatal: Chain | None = None
-        self.printed = PrintedFailure()
+        self.handled: Chain | None = None
         self.reports = False
         self.end: int | None = None
         self.reports_end = False
         self._followed = False
         self._failure = ""
-
-    def feed(self, line: str) -> None:
-        """Take the next line of a log that holds the runner's facts.
-
-        A saved log is for ``SavedLog`` to read.
-        """
-        self.take(entry_of(line))
+        self._printed = PrintedExceptions()
 
     def take(self, entry: Entry) -> None:
         """Take what comes from the driver: a fact, or a line that is none."""
@@ -73,7 +71,8 @@ class DriverLog:
         line = entry.rstrip("\r\n")
         if not (self.reports or self._failure) and _FAILURE.match(line):
             self._failure = line
-        self.printed.feed(line)
+        self._printed.feed(line)
+        self.handled = self._printed.of_hudi or self.handled
         (self.instants.feed_printed if self._followed else self.instants.feed)(line)
         if "appl" in line or "app ID" in line:
             named = _APPLICATION.search(line)
@@ -167,34 +166,11 @@ class DriverLog:
         :param exit_code: the driver's, negative for a signal; by default the one that its runner
             reported, if any.
         """
-        return self.judge(exit_code, self.fatal, self.fatal)
-
-    def judge(
-        self, exit_code: int | None, last: Chain | None, death: Chain | None, marked: str | None = None
-    ) -> Reading:
-        """Return the outcome that an exception means for the attempt.
-
-        :param last: the last exception that the log shows, which may name the driver's instant.
-        :param death: the same if it ended the job.
-        :param marked: the driver's instant as early conflict detection named it.
-        """
         exit_code = self.end if exit_code is None else exit_code
-        death = None if exit_code == 0 else death
+        death = None if exit_code == 0 else self.fatal
         diagnosis, lines = self._decide(exit_code, death)
-        loser, winner = next(filter(any, map(operations_in, lines)), (None, None))
-        own = self.own_instants
-        written = loser if loser in own else next(reversed(own), None)
-        return Reading(
-            diagnosis.outcome,
-            instant=written or loser or diagnosis.instant or self._named_instant(last, marked),
-            rival=(winner or diagnosis.rival) if diagnosis.outcome in HAVE_RIVALS else None,
-            lines=lines,
-            cause=diagnosis.cause,
-            advice=diagnosis.remedy,
-            own_instants=own,
-            died=death is not None,
-            conflict_checked=self.instants.was_checked(own[-1]) if own else None,
-        )
+        reading = reading_of(self.instants, diagnosis, lines, self._named_instant())
+        return replace(reading, died=death is not None)
 
     def _decide(self, exit_code: int | None, death: Chain | None) -> tuple[Diagnosis, tuple[str, ...]]:
         if self.unprotected:
@@ -220,32 +196,51 @@ class DriverLog:
         return (handled, new + lines) if is_better else (diagnosis, lines)
 
     @property
-    def printed_causes(self) -> Sequence[Cause]:
+    def handled_causes(self) -> Sequence[Cause]:
         """The printed exception of Hudi that explains the end of a job that handled it."""
-        printed = self.printed.last
-        if printed is None or self.instants.completed:
+        if self.handled is None or self.instants.completed:
             return ()
-        diagnosis = diagnose(printed.causes, self.own_instants)
+        diagnosis = diagnose(self.handled.causes, self.own_instants)
         decides = diagnosis.by_row and diagnosis.outcome not in (Outcome.JOB_ERROR, Outcome.UNKNOWN)
-        return printed.causes if decides else ()
+        return self.handled.causes if decides else ()
 
     def _handled(self) -> tuple[Diagnosis | None, tuple[str, ...]]:
         """Return what Hudi said of the own, unfinished write, even if the job handled it."""
         conflict = self.instants.unfinished_conflict
         if conflict:
             return diagnose_conflict(conflict), (conflict,)
-        causes = self.printed_causes
-        if not causes or self.printed.last is None:
+        causes = self.handled_causes
+        if not causes or self.handled is None:
             return None, ()
-        return diagnose(causes, self.own_instants), tuple(self.printed.last.lines)
+        return diagnose(causes, self.own_instants), tuple(self.handled.lines)
 
-    def _named_instant(self, last: Chain | None, marked: str | None) -> str | None:
-        """Return the own instant that exceptions name, for a log without Hudi's records."""
-        named = diagnose(last.causes).instant if last else None
-        in_chain = (marked_instant(line) for line in reversed(last.lines if last else ()))
-        return (
-            named
-            or next(filter(None, in_chain), marked)
-            or next(reversed(self.instants.conflicts), None)
-            or max(self.instants.dead_timers, default=None)
-        )
+    def _named_instant(self) -> str | None:
+        """Return the own instant that the exceptions name which ended the job."""
+        fatal = self.fatal or Chain()
+        marked = (marked_instant(line) for line in reversed(fatal.lines))
+        return diagnose(fatal.causes).instant or next(filter(None, marked), None)
+
+
+def reading_of(
+    instants: OwnInstants, diagnosis: Diagnosis, lines: Sequence[str], named: str | None
+) -> Reading:
+    """Return the outcome of a driver with what its log says of its instants.
+
+    :param lines: that decide, as they were logged.
+    :param named: the own instant that another line names, for a log without Hudi's records.
+    """
+    loser, winner = next(filter(any, map(operations_in, lines)), (None, None))
+    own = instants.times
+    written = loser if loser in own else next(reversed(own), loser)
+    last_lost = next(reversed(instants.conflicts), None)
+    dead = max(instants.dead_timers, default=None)
+    return Reading(
+        diagnosis.outcome,
+        instant=written or diagnosis.instant or named or last_lost or dead,
+        rival=(winner or diagnosis.rival) if diagnosis.outcome in HAVE_RIVALS else None,
+        lines=tuple(lines),
+        cause=diagnosis.cause,
+        advice=diagnosis.remedy,
+        own_instants=own,
+        conflict_checked=instants.was_checked(own[-1]) if own else None,
+    )

@@ -1,7 +1,6 @@
 """Pure: the facts that ``in_driver/run_job.py`` reports, one JSON line for each.
 
-A driver writes them to files of its attempt's folder, where nothing else writes. A saved log may hold
-them too, among the job's output.
+A driver writes them to files of its attempt's folder, where nothing else writes.
 """
 
 from __future__ import annotations
@@ -12,26 +11,11 @@ from typing import Any
 
 from airflow_occ_provider.attempts.log.causes import Cause, Chain
 
-_PREFIX = "airflow_occ_provider: "
 _DECODER = json.JSONDecoder()
 
 Fact = Mapping[str, Any]
 Entry = str | Fact
 """What comes from a driver: a line of its output, or a fact."""
-
-
-def read_fact(line: str) -> Fact | None:
-    """Return the fact that a line reports, if any.
-
-    :param line: of the driver's log; a program's own output may precede the fact.
-    """
-    _, found, text = line.partition(f"{_PREFIX}{{")
-    return parse_fact(f"{{{text}") if found else None
-
-
-def entry_of(line: str) -> Entry:
-    """Return what a line of a saved log means that holds the runner's facts."""
-    return read_fact(line) or line
 
 
 def parse_fact(text: str) -> Fact | None:
@@ -53,12 +37,11 @@ def fatal_chain(fact: Fact) -> Chain:
     Spark puts the stack trace of an executor into a message: its causes are read from there.
     """
     chain = Chain()
-    for one in fact.get("causes", ()):
-        first, *rest = str(one["message"]).splitlines() or [""]
-        name, frames = str(one["type"]), list(map(str, one["frames"]))
-        chain.add(Cause(name, first, bool(one["jvm"]), frames), f"{name}: {first}")
-        if one["jvm"]:
-            chain.add_lost_task(first, first)
+    for cause in fact.get("causes", ()):
+        first, *rest = str(cause["message"]).splitlines() or [""]
+        name, frames = str(cause["type"]), list(map(str, cause["frames"]))
+        chain.add(Cause(name, first, bool(cause["jvm"]), frames), f"{name}: {first}")
+        if cause["jvm"]:
             for line in rest:
-                chain.add_line(line.strip())
+                chain.add_line(line)
     return chain

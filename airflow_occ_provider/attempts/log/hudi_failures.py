@@ -526,7 +526,7 @@ def deciding_causes(causes: Sequence[Cause], own: Collection[str]) -> list[Cause
     return [
         cause
         for cause in chain
-        if _is_named_hudi(cause)
+        if is_named_hudi(cause)
         or marked_instant(cause.message)
         or diagnose([cause], own) != Diagnosis(Outcome.JOB_ERROR)
         or not (is_jobs or cause is not chain[-1])
@@ -540,12 +540,13 @@ def is_of_hudi(chain: Sequence[Cause]) -> bool:
     root = chain[-1]
     thrower = next((frame for frame in root.frames if not _LIBRARY_FRAME.match(frame)), "at ")
     by_hudi = root.type.startswith("java.") and _HUDI.match(thrower.removeprefix("at "))
-    if _is_named_hudi(root) or by_hudi:
+    if is_named_hudi(root) or by_hudi:
         return True
-    return any(map(_is_named_hudi, chain)) and _STORAGE_ERROR.match(root.type) is not None
+    return any(map(is_named_hudi, chain)) and _STORAGE_ERROR.match(root.type) is not None
 
 
-def _is_named_hudi(cause: Cause) -> bool:
+def is_named_hudi(cause: Cause) -> bool:
+    """Whether an exception's class is one of Hudi's."""
     return _HUDI.match(cause.type) is not None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_occ_provider.attempts.log.causes import Cause, Chain
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.log.hudi_failures import deciding_causes
+from airflow_occ_provider.attempts.log.hudi_failures import deciding_causes, diagnose
 
 _MOST = 50
 _MOST_CAUSES = 10
@@ -27,6 +27,8 @@ def kept_facts(log: DriverLog, redact: Callable[[str], str], *, is_whole: bool) 
     own = log.own_instants
     causes = log.fatal.causes[-_MOST_CAUSES:] if log.fatal else []
     deciding = deciding_causes(causes, own)
+    # A printed exception explains what one that ended the job does not.
+    printed = () if diagnose(causes, own).by_row else log.handled_causes[-_MOST_CAUSES:]
     conflicts = list(log.instants.conflicts.values())[-_MOST_CONFLICTS:]
     return {
         "instants": [_write(log, time) for time in own[-_MOST:]],
@@ -37,7 +39,7 @@ def kept_facts(log: DriverLog, redact: Callable[[str], str], *, is_whole: bool) 
         "reports_end": log.reports_end,
         "end": log.end,
         "unprotected": redact(log.unprotected or "")[:_MOST_OF_A_TEXT],
-        "printed": [_kept(cause, redact, decides=True) for cause in log.printed_causes[-_MOST_CAUSES:]],
+        "printed": [_kept(cause, redact, decides=True) for cause in printed],
         "fatal": [_kept(cause, redact, decides=cause in deciding) for cause in causes],
     }
 
@@ -54,8 +56,8 @@ def recall(log: DriverLog, facts: Mapping[str, Any]) -> None:
     log.unprotected = log.unprotected or facts["unprotected"] or None
     if facts["fatal"] and log.fatal is None:
         log.fatal = _recalled(facts["fatal"])
-    if facts["printed"] and log.printed.last is None:
-        log.printed.last = _recalled(facts["printed"])
+    if facts["printed"] and log.handled is None:
+        log.handled = _recalled(facts["printed"])
 
 
 def _recalled(causes: Iterable[Mapping[str, Any]]) -> Chain:

@@ -22,11 +22,6 @@ GROUP, END_OF_GROUP = "::group::", "::endgroup::"
 """How lines begin between which Airflow's UI folds a log; our operators write them."""
 
 
-def is_jvm_record(line: str) -> bool:
-    """Whether a logger of the JVM wrote the line, in a layout that starts with time."""
-    return _LOG4J.match(line) is not None
-
-
 def is_logged_by(logger: re.Pattern[str], line: str) -> bool:
     """Whether the line is a record of a logger, not another's that quotes it."""
     if _JSON_RECORD.match(line):
@@ -48,8 +43,3 @@ def follows_record_start(line: str, position: int) -> bool:
         or _OTHER_RECORD.match(head.lstrip())
         or _JSON_RECORD.match(line.lstrip())
     )
-
-
-def is_log_record(line: str) -> bool:
-    """Whether a logger wrote the line, as against the program's own output."""
-    return (_LOG4J.match(line) or _OTHER_RECORD.match(line)) is not None

@@ -1,49 +1,133 @@
-"""Pure: the last exception of Hudi that a log shows, wherever it was printed.
+"""Pure: the exceptions that a log prints, with their cause chains.
 
-A job that handles its errors prints or logs Hudi's exception, and then ends by an error of its own or by
-an exit code. Such an exception did not end the program, but it explains the end better than the code.
+Other tools may have put something before each line, so an exception may begin anywhere in it.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-from airflow_occ_provider.attempts.log.causes import Cause, Chain
-from airflow_occ_provider.attempts.log.lines import is_log_record
+from airflow_occ_provider.attempts.log.causes import KIND, Cause, Chain
+from airflow_occ_provider.attempts.log.hudi_failures import is_named_hudi
 
-# Spark Connect puts the class in brackets. A cut or retold chain may have Hudi's cause alone.
-_HUDI_ERROR = re.compile(
-    r"(?:.*?[\s:\"'(])?(?P<type>(?:[\w$]+\.)+(?:Hoodie|SchemaEvolution)\w*(?:Exception|Error)"
-    r"|java\.util\.ConcurrentModificationException(?=: (?:Cannot resolve|Early) conflict))"
-    r"(?:(?:\)| ?:) (?P<message>.*))?$"
+# Spark Connect puts the class in brackets.
+_THROWN = re.compile(rf"(?:^|[\s:\"'(])(?P<type>(?:[\w$]+\.)+{KIND})(?:(?:\)| ?:) (?P<message>.*)|:?$)")
+_WORDS = ("Exception", "Error", "Throwable")
+_TRACEBACK = "Traceback (most recent call last):"
+_PYTHON_ERROR = re.compile(
+    r"(?:^|[\s:])(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning))"
+    r"(?:: (?P<message>.*))?$"
 )
-_OF_HUDI = ("Hoodie", "ConcurrentModificationException")
-_MOST_CAUSES = 20
+# One that splits a traceback.
+_RECORD = re.compile(r"\b(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s+[\w.$]+:\s")
+_JVM = ("java.", "org.", "com.", "scala.")
+_UNCAUGHT = re.compile(r'Exception in thread "main"|ApplicationMaster: User class threw exception: ')
+_LINKS = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
+_OF_SUPPRESSED = ("Suppressed: ", "\tCaused by: ", "\t\tat ")
+_CONFLICT = "java.util.ConcurrentModificationException"  # a retold chain may have Hudi's cause alone
 
 
-class PrintedFailure:
-    """Collects the last exception of Hudi, and its causes, line by line.
+@dataclass(slots=True)
+class PrintedChain(Chain):
+    """One printed exception with its causes.
 
-    :ivar last: the exception; ``None`` if the log shows none.
+    :param is_thrown: whether it was printed as an uncaught one is: as a traceback, or by the JVM's main
+        thread or YARN's master.
+    :param awaits_python: whether its traceback has not named the exception yet.
+    :param awaits_jvm: whether the JVM's exception below that of Python is to follow.
+    :param has_suppressed: whether it has suppressed others, which do not count.
+    """
+
+    is_thrown: bool = False
+    awaits_python: bool = False
+    awaits_jvm: bool = False
+    has_suppressed: bool = False
+
+
+class PrintedExceptions:
+    """Reads the exceptions of a log, line by line.
+
+    :ivar last: the last exception.
+    :ivar of_hudi: the last one in which Hudi's classes are named.
+    :ivar is_open: whether the last line was part of an exception, so that more of it may follow.
     """
 
     def __init__(self) -> None:
-        self.last: Chain | None = None
-        self._is_open = False
+        self.last: PrintedChain | None = None
+        self.of_hudi: PrintedChain | None = None
+        self.is_open = False
+        self._is_linked = False
 
-    def feed(self, line: str) -> None:
-        """Take the next line of the log."""
-        text = line.strip()
-        if self._is_open and self.last and not is_log_record(line):
-            is_part = text.startswith(("at ", "... ")) or line.startswith("Caused by: ")
-            if is_part and len(self.last.causes) < _MOST_CAUSES:
-                self.last.add_line(text)
-                return
-        self._is_open = False
-        suppressed = line.startswith(("\t", " ")) and text.startswith(("Suppressed: ", "Caused by: "))
-        named = not suppressed and any(name in text for name in _OF_HUDI)
-        match = _HUDI_ERROR.match(text) if named else None
-        if match:
-            self.last = Chain()
-            self.last.add(Cause(match["type"], match["message"] or "", jvm=True), text)
-            self._is_open = True
+    def feed(self, line: str) -> PrintedChain | None:
+        """Take the next line; return the exception that begins with it, if one does."""
+        text, last = line.rstrip(), self.last
+        if text.endswith(_TRACEBACK):
+            return self._begin_traceback()
+        if any(sign in text for sign in _OF_SUPPRESSED):
+            if last:  # a tool may have dropped the tabs that tell its causes from those of the chain
+                last.has_suppressed |= "\tSuppressed: " in text
+                last.is_torn |= not last.has_suppressed
+            return None
+        self._is_linked |= text.endswith(_LINKS)
+        if last and last.awaits_python:
+            self._end_traceback(last, text)
+            return None
+        if last and text.endswith("JVM stacktrace:"):
+            last.awaits_jvm = True
+        begun = self._take(text)
+        if self.last and any(map(_is_of_hudi, self.last.causes[-2:])):
+            self.of_hudi = self.last
+        return begun
+
+    def _take(self, text: str) -> PrintedChain | None:
+        """Take a line of a stack trace of the JVM, or any other."""
+        is_pasted = self.last is None and "Caused by: " in text
+        begun = PrintedChain() if is_pasted else None
+        self.last = begun or self.last
+        if self.last and self.last.add_line(text):
+            self.is_open = True
+            return begun
+        return self._take_thrown(text)
+
+    def _begin_traceback(self) -> PrintedChain | None:
+        begun = None if self._is_linked and self.last else PrintedChain(is_thrown=True)
+        self.last = begun or self.last
+        if self.last:
+            self.last.awaits_python = True
+        self._is_linked, self.is_open = False, True
+        return begun
+
+    def _end_traceback(self, chain: PrintedChain, text: str) -> None:
+        """Take a line of a traceback: its error, or what precedes that."""
+        error = None if _RECORD.search(text) else _PYTHON_ERROR.search(text)
+        if error:
+            kind, message = error["type"], error["message"] or ""
+            is_jvms = kind.startswith(_JVM)  # the line with Python's own is lost
+            chain.is_torn |= is_jvms
+            chain.add(Cause(kind, message, is_jvms or kind.startswith("pyspark.errors.")), error[0])
+            chain.awaits_python, chain.awaits_jvm = False, kind.endswith("Py4JJavaError")
+            self.is_open = False
+
+    def _take_thrown(self, text: str) -> PrintedChain | None:
+        """Take a line that may name an exception which is no cause of another."""
+        thrown = _THROWN.search(text) if any(word in text for word in _WORDS) else None
+        if thrown is None:
+            self.is_open = False
+            return None
+        cause = Cause(thrown["type"], thrown["message"] or "", jvm=True)
+        if self.last and cause in self.last.causes[-1:]:  # printed once more, now with its frames
+            return None
+        is_part = self.last is not None and self.last.awaits_jvm
+        begun = None if is_part else PrintedChain(is_thrown=_UNCAUGHT.search(text) is not None)
+        self.last = chain = begun or self.last or PrintedChain()
+        chain.awaits_jvm, self.is_open = False, chain.is_thrown
+        chain.add(cause, text[thrown.start("type") :])
+        return begun
+
+
+def _is_of_hudi(cause: Cause) -> bool:
+    return cause.jvm and (is_named_hudi(cause) or cause.type == _CONFLICT)

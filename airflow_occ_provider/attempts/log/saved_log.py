@@ -1,192 +1,258 @@
-"""Pure: the outcome of an attempt from the saved log of any driver.
+"""Pure: what the saved log of any driver shows of its outcome.
 
-From a saved log alone an attempt is ``committed`` if the log contains Hudi's own line of the completed
-instant. An exception counts if it ended the program, and not inside a log record, inside another's
-message, or if the program went on after it.
+It is the plain text of one driver's log; other tools may have put something before each line, or put
+each line into a record in JSON. The outcome comes from Hudi's own records, which its loggers write at
+INFO, and from exceptions with their causes, by the failure table (``hudi_failures``).
+
+No log says for certain which exception ended its driver. So one counts only if the driver has failed,
+by its exit code or by what Airflow logs of a failed task, and if no other exception may explain that.
+One that is torn never does: by another thread's output, by a tool that drops tabs, or by the end of the
+file. Then the outcome is ``unknown``, with the lines that may explain it.
+
+The log of a task of ours ends with the outcome that the table has decided, and that is the answer.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any, NamedTuple
 
-from airflow_occ_provider.attempts.failure import is_sentence
-from airflow_occ_provider.attempts.log.causes import Chain
-from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.log.fatal_frames import FatalFrames, is_of_another
-from airflow_occ_provider.attempts.log.hudi_failures import marked_instant
-from airflow_occ_provider.attempts.log.lines import END_OF_GROUP, GROUP, is_jvm_record
-from airflow_occ_provider.attempts.log.submitter_log import SubmitterLog
-from airflow_occ_provider.attempts.log.traces import TraceReader
-from airflow_occ_provider.attempts.log.wrappings import SavedLine, Unwrapper, is_start
-from airflow_occ_provider.attempts.outcome import UNCHECKED, Outcome, Reading
-
-_SAMPLE = 3000  # lines, from which the wrapping is learned
-_DRIVER_LOGGER = "SparkSubmit"
-# Airflow's own prefix, of a line that has it although the driver's lines have a longer one.
-_AIRFLOW_TEXT = re.compile(
-    r"\[\d{4}-\d\d-\d\d[T ,][^\]]+\]\s+(?:\{[^}]*\}\s+)?(?:INFO|WARNING|ERROR)\s+-\s?(?P<line>.*)"
+from airflow_occ_provider.attempts.log.driver_log import reading_of
+from airflow_occ_provider.attempts.log.hudi_failures import (
+    Diagnosis,
+    diagnose,
+    diagnose_conflict,
+    is_of_hudi,
+    marked_instant,
 )
-_CODE = re.compile(r"(?:Error code is:|(?:exit|return) code:?) (-?\d+)")
-# The end of the driver's log in a task's log: the lines that our operator or Airflow writes next.
-_SETTLED = re.compile(r"Outcome: \w+ \(instant \S+, exit code (?P<code>-?\d+)\)\.")
-_TASK_FAILED = "Task failed with exception"
-_AIRFLOW_FAILED = re.compile(
-    rf"{_TASK_FAILED}(?:.*(?:Error code is:|(?:exit|return) code:?) (?P<code>-?\d+))?"
+from airflow_occ_provider.attempts.log.own_instants import OwnInstants
+from airflow_occ_provider.attempts.log.printed import PrintedChain, PrintedExceptions
+from airflow_occ_provider.attempts.outcome import HAVE_RIVALS, Outcome, Reading, was_killed
+
+_AROUND = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|(?:\s+(?:source|loc)=\S+)+\s*$"
+)  # colours, Airflow's fields
+_RECORD = re.compile(r"\d\d:\d\d:\d\d\S*\s+(?:\[[^]]*\]\s+)?(?:INFO|WARN|ERROR)\s+[\w.$]+:? ")
+# Airflow writes these after a driver's log.
+_FAILED = re.compile(r"Task failed with exception|(?:Error code is:|exited with return code) (-?\d+)")
+_SETTLED = re.compile(
+    rf"Outcome: (?P<outcome>{'|'.join(Outcome)}) \(instant (?P<instant>\S+), exit code -?\w+\)\."
 )
-# As a runner reported it without facts; the golden logs contain it.
-_REPORT = re.compile(r"airflow_occ_provider: (?P<not>not )?protected: ")
+_LOST = re.compile(r"(?:Conflict|Queued behind): .*?\d (?:lost|gave way) to (?P<rival>\d+)")
+_DECIDED = "Decided by: "
+# An exception that only says that the driver, or a query of it, has failed.
+_OF_ANOTHER = re.compile(
+    r"finished with failed status|terminated with (?:exception|error)|\[STREAM_FAILED\]"
+    r"|User application exited with|SparkUserAppException|User class threw exception"
+)
+_OF_SPARK_SQL = re.compile(r"\.(?:Analysis|Parse)Exception$")  # PySpark prints no frames of these
+_CONTAINER = re.compile(r"Container: container_\S*?_(?P<attempt>\d+)_(?P<number>\d+) on \S+")
+_DRIVERS_CONTAINER = "000001"
+_MESSAGES = ("event", "log", "textPayload", "line", "msg", "message", "exc_value")
+_KINDS = ("class", "exc_type", "type")
+_PLACE = re.compile(r"\bpod name: \S+|\bapplication_\d+_\d+\b|\bdriver-\d{14}-\d+\b")
+_ELSEWHERE = (
+    "The log shows no exception that ended the driver. If the driver ran elsewhere, read the stdout and "
+    "stderr of its container: yarn logs -applicationId ID, or kubectl logs POD."
+)
+_NO_CODE = (
+    "The log does not say whether the driver failed. If it did, give its exit code: --exit-code. Look "
+    "for the commit in the table's timeline before running again."
+)
+_SEVERAL = (
+    "The log has several exceptions, or one that is torn, and does not show which of them ended the "
+    "driver. Look for the commit in the table's timeline before running again."
+)
+_AFTER_COMMIT = (
+    "The commit is in the table, and the driver failed after it. Look whether anything is missing that "
+    "the job does later."
+)
 
 
-def _error_lines(detail: str) -> list[str]:
-    """Return the lines of an error in the JSON of Airflow 3's logs."""
-    errors = json.loads(detail or "[]")
-    parts = [error for error in errors if isinstance(error, dict)] if isinstance(errors, list) else []
-    texts = (f"{error.get('exc_type')}: {error.get('exc_value')}" for error in parts)
-    return [line for text in texts for line in text.splitlines()]
+def read_saved_log(lines: Iterable[str], exit_code: int | None = None) -> Reading:
+    """Return the outcome of a driver according to its saved log.
 
+    Of what ``yarn logs`` prints of an application, the container of its last driver counts.
 
-class SavedLog:
-    """Reads a saved log of a driver, in any wrapping.
-
-    It may be an Airflow task's log in any of its forms, another tool's, or a bare driver's. The first
-    lines show what other tools have put around them (``wrappings``). A job may print the same lines that
-    follow a driver's log. If the log records its loggers, they distinguish the two; else the driver has
-    not ended if a record of its JVM follows.
+    :param exit_code: the driver's, negative for a signal; by default the one in Airflow's log.
     """
+    log, last, is_skipped = _SavedLog(), 0, False
+    for line in lines:
+        container = _CONTAINER.match(line)
+        if container:
+            attempt, is_drivers = int(container["attempt"]), container["number"] == _DRIVERS_CONTAINER
+            if is_drivers and attempt > last:
+                log, last = _SavedLog(), attempt
+            is_skipped = not is_drivers or attempt < last
+        elif not is_skipped:
+            for text in _texts(_AROUND.sub("", line.rstrip("\r\n"))):
+                log.feed(text)
+    return log.read(exit_code)
 
+
+class _Exception(NamedTuple):
+    """A printed exception, and what it means."""
+
+    chain: PrintedChain
+    diagnosis: Diagnosis
+    is_hudis: bool
+
+
+class _SavedLog:
     def __init__(self) -> None:
-        self._log = DriverLog()
-        self._traces = TraceReader()
-        self._frames = FatalFrames()
-        self._submitter = SubmitterLog()
+        self._instants = OwnInstants()
+        self._printed = PrintedExceptions()
+        # The last of each outcome and kind, oldest first; of those that only were logged, Hudi's alone.
+        self._exceptions: dict[tuple[Outcome, bool], _Exception] = {}
         self._marked: str | None = None
-        self._ended = False
         self._has_failed = False
         self._exit_code: int | None = None
-        self._sample: list[str] = []
-        self._unwrapper: Unwrapper | None = None
-        self._loggers: set[str] = set()
+        self._places: set[str] = set()
+        self._settled: re.Match[str] | None = None
+        self._rival: str | None = None
+        self._decided: list[str] = []
 
-    def feed(self, raw: str) -> None:
-        """Take the next saved line."""
-        if self._unwrapper:
-            self._feed_saved(self._unwrapper.unwrapped(raw))
-            return
-        self._sample.append(raw)
-        if len(self._sample) >= _SAMPLE:
-            self._learn()
-
-    def _learn(self) -> None:
-        """Learn the wrapping from the first lines, and read these."""
-        self._unwrapper = Unwrapper(self._sample)
-        lines = [line for raw in self._sample for line in self._unwrapper.unwrapped(raw)]
-        self._sample = []
-        self._loggers = {line.logger for line in lines if line.logger and is_start(line.text)}
-        self._feed_saved(lines)
-
-    def _feed_saved(self, lines: Iterable[SavedLine]) -> None:
-        for line in lines:
-            if line.logger is None:
-                airflow = _AIRFLOW_TEXT.fullmatch(line.text)
-                self._feed_line(airflow["line"] if airflow else line.text, None)
-                continue
-            if is_start(line.text):
-                self._loggers.add(line.logger)
-            of_driver = _DRIVER_LOGGER in line.logger or line.logger in self._loggers
-            has_failed = line.text.startswith(_TASK_FAILED)
-            code = _CODE.search(line.detail) if has_failed else None
-            self._feed_line(f"{line.text}: {code[0]}" if code else line.text, of_driver)
-            if has_failed:
-                self._feed_error(_error_lines(line.detail))
-
-    def _feed_error(self, lines: Iterable[str]) -> None:
-        """Take the error that ended the task: of a driver within the task's process, or retold."""
-        for line in lines:
-            self._log.printed.feed(line)
-
-    def _feed_line(self, text: str, of_driver: bool | None) -> None:
-        if text.startswith((GROUP, END_OF_GROUP)):  # around the driver's lines, and none of them
-            return
-        if (of_driver is not True and self._is_after_driver(text)) or of_driver is False:
-            return
-        if self._ended:
-            code = _CODE.search(text) if self._exit_code is None and self._has_failed else None
-            if code:
-                self._exit_code = int(code[1])
-            if not (of_driver or is_jvm_record(text)):
-                self._feed_error([text] if self._has_failed else ())
-                return
-            self._ended, self._has_failed, self._exit_code = False, False, None
-        self._log.feed(text)
-        self._submitter.feed(text)
-        if not self._log.reports:
-            self._feed_heuristics(text)
-
-    def _feed_heuristics(self, line: str) -> None:
-        self._traces.feed(line)
-        self._frames.feed(line)
+    def feed(self, line: str) -> None:
+        """Take the next line, without what other tools have put around it."""
+        self._instants.feed(line)
         self._marked = marked_instant(line) or self._marked
-        report = _REPORT.match(line)
-        if report and report["not"]:
-            self._log.unprotected = line
-        elif report:
-            self._log.protected = True
+        self._places.update(_PLACE.findall(line))
+        self._feed_end(line)
+        previous = self._printed.last
+        if self._printed.feed(line) and previous:
+            self._judge(previous)
 
-    def read(self, exit_code: int | None = None) -> Reading:
-        """Return the attempt's outcome according to the log.
+    def _feed_end(self, line: str) -> None:
+        """Take a line that Airflow or our task may have logged after the driver's end."""
+        failed, lost, settled = _FAILED.search(line), _LOST.search(line), _SETTLED.search(line)
+        if failed:
+            self._has_failed = True
+            self._exit_code = int(failed[1]) if failed[1] else self._exit_code
+        elif _RECORD.search(line):  # of a driver that goes on: its job has printed such lines
+            self._has_failed, self._exit_code, self._settled = False, None, None
+        if lost:
+            self._rival = lost["rival"]
+        if settled:
+            self._settled, self._decided = settled, []
+        elif _DECIDED in line:
+            self._decided.append(line.partition(_DECIDED)[2])
 
-        :param exit_code: the driver's, negative for a signal; by default the one in the log.
-        """
-        if self._sample:
-            self._learn()
-        exit_code = self._exit_code if exit_code is None else exit_code
-        reading = self._read(exit_code)
-        if exit_code is None and self._has_failed:  # of the task, if not of the driver
-            failed = self._read(1)
-            reading = failed if failed.outcome is not Outcome.JOB_ERROR or failed.died else reading
-        return reading
-
-    def _read(self, exit_code: int | None) -> Reading:
-        log = self._log
-        if log.reports or log.fatal:
-            reading = log.read(exit_code)
+    def _judge(self, chain: PrintedChain) -> None:
+        """Judge an exception that may have ended the driver."""
+        diagnosis = diagnose(chain.causes, self._instants.times)
+        of_jvm = [cause for cause in chain.causes if cause.jvm]
+        is_hudis = diagnosis.by_row or is_of_hudi(of_jvm)
+        has_frames = any(cause.frames for cause in chain.causes)
+        is_torn = chain.is_torn or chain.awaits_python or chain.awaits_jvm
+        if is_hudis:
+            is_end = diagnosis.by_row or has_frames or chain.is_thrown or not self._is_mentioned(chain)
         else:
-            death = self._death()
-            reading = log.judge(exit_code, death or self._traces.last, death, self._marked)
-        completed, unchecked = log.instants.completed, log.instants.unchecked
-        if unchecked and log.protected:
-            return replace(
-                reading, outcome=Outcome.MISCONFIGURATION, rival=None, lines=(UNCHECKED, unchecked)
-            )
+            is_end = chain.is_thrown and not any(map(_OF_ANOTHER.search, chain.lines))
+        if not (is_end or is_torn):
+            return
+        # Frames show whether a lock was lost before the commit or after it, and who threw the rest.
+        needs_frames = of_jvm and not (diagnosis.by_row or _OF_SPARK_SQL.search(of_jvm[-1].type))
+        needs_frames = needs_frames or diagnosis.outcome is Outcome.LOCK_TIMEOUT
+        if is_torn or (needs_frames and not has_frames):
+            diagnosis = replace(diagnosis, outcome=Outcome.UNKNOWN, remedy=_SEVERAL)
+        key = (diagnosis.outcome, chain.is_thrown)
+        self._exceptions.pop(key, None)
+        self._exceptions[key] = _Exception(chain, diagnosis, is_hudis)
+
+    def _is_mentioned(self, chain: PrintedChain) -> bool:
+        """Whether it only repeats an earlier line, or is of a library that warns at each start."""
+        lines = (line for each in self._exceptions.values() for line in each.chain.lines)
+        first = chain.lines[0] if chain.lines else ""
+        return first.startswith(("org.apache.hudi.org.", *lines))
+
+    def read(self, exit_code: int | None) -> Reading:
+        """Return the outcome.
+
+        :param exit_code: the driver's; by default the one in Airflow's log.
+        """
+        if self._printed.last:
+            self._printed.last.is_torn |= self._printed.is_open  # the file may end within it
+            self._judge(self._printed.last)
+        if self._settled:
+            return self._settlement(self._settled)
+        exit_code = self._exit_code if exit_code is None else exit_code
+        has_failed = self._has_failed if exit_code is None else exit_code != 0
+        diagnosis, lines = self._decided_by(exit_code, has_failed=has_failed)
+        return reading_of(self._instants, diagnosis, list(dict.fromkeys(lines)), self._marked)
+
+    def _decided_by(self, exit_code: int | None, *, has_failed: bool) -> tuple[Diagnosis, list[str]]:
+        """Return what the log means for the driver, and the lines that say so."""
+        completed, conflict = self._instants.completed, self._instants.unfinished_conflict
         if completed:
-            return replace(reading, outcome=Outcome.COMMITTED, rival=None, lines=(completed,))
-        return self._referred(reading)
+            return Diagnosis(Outcome.COMMITTED, remedy=_AFTER_COMMIT if has_failed else ""), [completed]
+        if exit_code is not None and was_killed(exit_code):
+            return Diagnosis(Outcome.KILLED), [f"exit code {exit_code}"]
+        lines = [line for each in self._exceptions.values() for line in each.chain.lines]
+        lines += filter(None, [conflict])
+        if not has_failed:
+            return Diagnosis(Outcome.UNKNOWN, remedy=_NO_CODE if exit_code is None else ""), lines
+        decisive = self._decisive()
+        if conflict and not (decisive and decisive.diagnosis.by_row):
+            return diagnose_conflict(conflict), [conflict, *lines]
+        if decisive:
+            return decisive.diagnosis, [*decisive.chain.lines, *filter(None, [conflict])]
+        advice = _SEVERAL if lines else _ELSEWHERE
+        return Diagnosis(Outcome.UNKNOWN, remedy=advice), lines or sorted(self._places)
 
-    def _death(self) -> Chain | None:
-        """Return the exception that ended the program, if the log shows it."""
-        last, framed = self._traces.last, self._frames.last
-        framed = framed if framed and framed.causes else None
-        uncaught = last if last and last.ended_program(protected=self._log.protected) else None
-        if uncaught is None or not is_of_another(uncaught):
-            return uncaught or framed
-        return framed or (uncaught if self._submitter.is_drivers_own else None)
+    def _decisive(self) -> _Exception | None:
+        """Return the exception that ended the driver, if no other one may have done so."""
+        exceptions = list(self._exceptions.values())
+        thrown = [number for number, each in enumerate(exceptions) if each.chain.is_thrown]
+        last = thrown[-1] if thrown else len(exceptions) - 1
+        # The job's own exception may be raised because of one of Hudi's, and that one before it.
+        is_hudis = bool(thrown) and exceptions[last].is_hudis
+        others = exceptions[last:] if is_hudis else exceptions
+        return exceptions[last] if len({each.diagnosis.outcome for each in others}) == 1 else None
 
-    def _referred(self, reading: Reading) -> Reading:
-        """Send the reader to the driver's log if this one does not show why the job failed."""
-        place = self._submitter.place
-        is_unexplained = reading.outcome is Outcome.JOB_ERROR or not reading.lines
-        if place is None or reading.died or not is_unexplained:
-            return reading
-        return replace(reading, outcome=Outcome.UNKNOWN, lines=(place,), advice=place)
+    def _settlement(self, settled: re.Match[str]) -> Reading:
+        """Return the outcome that the task has logged."""
+        outcome = Outcome(settled["outcome"])
+        return Reading(
+            outcome,
+            instant=None if settled["instant"] == "-" else settled["instant"],
+            rival=self._rival if outcome in HAVE_RIVALS else None,
+            lines=tuple(self._decided),
+        )
 
-    def _is_after_driver(self, text: str) -> bool:
-        match = _SETTLED.fullmatch(text) or _AIRFLOW_FAILED.match(text)
-        if match and match["code"] and self._exit_code is None:
-            self._exit_code = int(match["code"])
-        self._has_failed = self._has_failed or text.startswith(_TASK_FAILED)
-        ended = match is not None or is_sentence(text)
-        self._ended = self._ended or ended
-        return ended
+
+def _texts(line: str) -> Iterator[str]:
+    """Return the lines of a saved line: a record in JSON may have several."""
+    start = 0 if line.startswith(("[{", '["')) else line.find("{")
+    if start >= 0 and line.endswith(("}", "]")) and not _RECORD.search(line[:start]):
+        with suppress(ValueError, RecursionError):
+            yield from list(_lines_in(json.loads(line[start:]))) or [""]
+            return
+    yield line
+
+
+def _lines_in(value: Any, *, is_listed: bool = False) -> Iterator[str]:
+    """Return the lines in a value of JSON, in their order."""
+    if isinstance(value, str) and (is_listed or "\n" in value):
+        yield from value.splitlines()
+    elif isinstance(value, list):
+        for part in value:
+            yield from _lines_in(part, is_listed=True)
+    elif isinstance(value, dict):
+        yield from _message_of(value).splitlines()
+        for part in value.values():
+            if not (isinstance(part, str) and part in _message_of(value)):
+                yield from _lines_in(part)
+
+
+def _message_of(record: Mapping[str, Any]) -> str:
+    """Return the message of a logger's record, or the exception in a field of one."""
+    message = next((record[key] for key in _MESSAGES if isinstance(record.get(key), str)), "")
+    kind = next((record[key] for key in _KINDS if key in record), None)
+    if kind:
+        return f"{kind}: {message}"
+    is_drivers = "logger" in record and "event" not in record
+    return f"{record.get('level', 'INFO')} {record['logger']}: {message}" if is_drivers else message
