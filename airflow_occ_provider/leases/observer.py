@@ -1,4 +1,4 @@
-"""What a process knows of a queue's nodes: read once, observed, removed once expired.
+"""What a process knows of a queue's nodes, read once and observed.
 
 No wall clocks are compared. A node expires if its version does not change for its term, measured on
 the observer's own monotonic clock. It is deleted by that version, so that a concurrent renewal saves

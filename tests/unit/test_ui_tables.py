@@ -233,7 +233,7 @@ def test_the_options_are_ones_that_airflow_documents():
     config = {**schema["properties"]["config"], "definitions": schema["definitions"]}
     jsonschema.validate(given, config)
     assert set(given["hudi_occ"]["options"]) == {
-        *("site_id", "ui_enabled", "ui_idle_s", "ui_tables", "ui_attempts_tab")
+        *("site_id", "write_policy", "ui_enabled", "ui_idle_s", "ui_tables", "ui_attempts_tab")
     }
 
 
