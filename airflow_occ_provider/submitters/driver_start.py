@@ -79,14 +79,13 @@ class DriverStart:
         :param started: records it.
         :raises NotSubmittedError: if the start fails before a driver waits.
         """
-        folder, handle = self.submission.files, None
-        payload = digest(self.submission.payload)
+        folder, payload = self.submission.files, digest(self.submission.payload)
+        handle = None
         self._begin()
         while True:
-            step: object = LookLater("the storage is away")
+            is_waiting = True
             with self.patience.waiting(f"a driver in {folder.url}"):
                 view = _view(folder, handle)
-                self.patience.end(folder.url)
                 if view.is_granted and not handle:
                     raise NotSubmittedError(
                         f"a driver in {folder.url} of this task run is alive, so no other was "
@@ -98,7 +97,9 @@ class DriverStart:
                 if isinstance(step, MayRun) and handle:
                     return handle
                 handle = self._go_on(view, step, started) or handle
-            if isinstance(step, LookLater):
+                is_waiting = isinstance(step, LookLater)
+                self.patience.end(folder.url)
+            if is_waiting:
                 self._wait_for_driver()
 
     def _go_on(self, view: View, step: object, started: Callable[[Handle], None]) -> Handle | None:

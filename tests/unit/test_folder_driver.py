@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -591,6 +592,43 @@ def test_a_storage_that_is_away_while_a_driver_is_granted_is_asked_again(folder)
     submitter.submit(lambda _: None)
     service.join()
     assert driver.ran == PAYLOAD
+
+
+@pytest.fixture
+def refusing(monkeypatch):
+    """A storage that refuses a grant some times; returns when, by a clock that only waits advance."""
+    monkeypatch.setattr(driver_start, "_GATE_S", 0.3)
+    monkeypatch.setattr(driver_start, "time", clock := Clock())
+    only_in(monkeypatch, patience, "time", monotonic=clock.monotonic)
+    refused_s, write = [], AttemptFolder.write
+
+    def refusing(times):
+        def refuses(self, name, content):
+            if name == "grant" and len(refused_s) < times:
+                refused_s.append(clock.now_s)
+                raise TableUnreadableError("refused", remedy="wait")
+            write(self, name, content)
+
+        monkeypatch.setattr(AttemptFolder, "write", refuses)
+        return refused_s
+
+    return refusing
+
+
+def test_a_storage_that_refuses_the_grant_is_not_asked_without_a_pause(folder, refusing):
+    refused_s = refusing(50)
+    driver, _, _ = granted(folder)
+    assert driver.ran == PAYLOAD
+    pauses_s = [later_s - earlier_s for earlier_s, later_s in itertools.pairwise(refused_s)]
+    assert len(pauses_s) == 49
+    assert min(pauses_s) > 0.29
+
+
+def test_a_storage_that_takes_no_grant_is_given_up(folder, refusing):
+    refused_s = refusing(5000)
+    with pytest.raises(SubmitterUnreachableError, match="has not answered for 10 minutes"):
+        granted(folder)
+    assert refused_s[-1] - refused_s[0] < 700
 
 
 def test_files_are_private_and_whole_on_a_local_disk(tmp_path):

@@ -43,10 +43,14 @@ class Pod:
     @property
     def container(self) -> str:
         """The name of the driver's container; there may be others beside it."""
-        given = self.shown["spec"]["containers"]
-        marked = [one for one in given if any(e["name"] == _BIND_ADDRESS for e in one.get("env") or ())]
-        named = [one for one in given if one["name"] == _DRIVER_CONTAINER]
-        return str((marked or named or given)[0]["name"])
+        containers = self.shown["spec"]["containers"]
+        marked = [
+            container
+            for container in containers
+            if any(variable["name"] == _BIND_ADDRESS for variable in container.get("env") or ())
+        ]
+        named = [container for container in containers if container["name"] == _DRIVER_CONTAINER]
+        return str((marked or named or containers)[0]["name"])
 
     @property
     def is_living(self) -> bool:
@@ -97,8 +101,8 @@ class Pod:
     def _state(self) -> Mapping[str, Any]:
         """The state of the driver's container; empty if its node has reported none."""
         name = self.container
-        every = self._status.get("containerStatuses") or ()
-        return next((one.get("state") or {} for one in every if one["name"] == name), {})
+        statuses = self._status.get("containerStatuses") or ()
+        return next((status.get("state") or {} for status in statuses if status["name"] == name), {})
 
 
 def _said(state: Mapping[str, Any]) -> str:

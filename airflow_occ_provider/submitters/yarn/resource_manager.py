@@ -45,8 +45,8 @@ class Container:
         :param access: to the NodeManager.
         """
         parts = urlsplit(logs)
-        found = re.search(r"/containerlogs/(container_\w+)", parts.path)
-        return cls(f"{parts.scheme}://{parts.netloc}", found[1], access) if found else None
+        named = re.search(r"/containerlogs/(container_\w+)", parts.path)
+        return cls(f"{parts.scheme}://{parts.netloc}", named[1], access) if named else None
 
     def lives(self, since_ms: int) -> bool | None:
         """Return whether its processes may run; ``None`` if the node does not prove it.
