@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,9 +55,8 @@ class DriverProcess:
     @property
     def is_here(self) -> bool:
         """Whether the process table of this process shows it, if it lives."""
-        here = DriverProcess.of(self.pid)
-        ours, theirs = (here.host, here.boot, here.namespace), (self.host, self.boot, self.namespace)
-        return all(theirs) and ours == theirs
+        here = replace(DriverProcess.of(self.pid), started=self.started)
+        return bool(self.boot and self.namespace) and self == here
 
     @property
     def session(self) -> int | None:

@@ -101,8 +101,8 @@ class KubernetesPlace(ClusterPlace):
         super().identify(hello)
         namespace, pod = self._api.namespace, pod_name(self._application, self._folder)
         self._news.append(f"The driver's log: kubectl -n {namespace} logs -f {pod}\n")
-        facts = {"conn_id": self._conn_id, "namespace": namespace, "pod": pod}
-        return f"pod {namespace}/{pod}", facts
+        name = f"pod {namespace}/{pod}"
+        return name, {"conn_id": self._conn_id, "namespace": namespace, "pod": pod}
 
     def state(self, handle: Handle) -> Running | Ended | Unseen:
         """Return what the pod's node proves about the driver's container.
@@ -130,8 +130,7 @@ class KubernetesPlace(ClusterPlace):
         """Return how the pod has ended, and the end of its driver's log."""
         with suppress(SubmitterUnreachableError):
             pod = self._api.pod(str(handle.facts.get("pod")))
-            if pod:
-                return self._end_of(pod)
+            return self._end_of(pod) if pod else []
         return []
 
     def forget(self, identity: str) -> None:

@@ -44,13 +44,11 @@ class Pod:
     def container(self) -> str:
         """The name of the driver's container; there may be others beside it."""
         containers = self.shown["spec"]["containers"]
-        marked = [
-            container
-            for container in containers
-            if any(variable["name"] == _BIND_ADDRESS for variable in container.get("env") or ())
-        ]
-        named = [container for container in containers if container["name"] == _DRIVER_CONTAINER]
-        return str((marked or named or containers)[0]["name"])
+        for container in containers:
+            if any(variable["name"] == _BIND_ADDRESS for variable in container.get("env") or ()):
+                return str(container["name"])
+        names = [str(container["name"]) for container in containers]
+        return _DRIVER_CONTAINER if _DRIVER_CONTAINER in names else names[0]
 
     @property
     def is_living(self) -> bool:
@@ -81,9 +79,8 @@ class Pod:
         state, phase = self._state, self._status.get("phase")
         ended, waiting = state.get("terminated"), state.get("waiting")
         if ended:
-            reason = ended.get("reason") or "no reason given"
-            of_pod = self._status.get("reason")
-            why = f"{reason}; the pod: {of_pod}" if of_pod else reason
+            reasons = filter(None, (ended.get("reason"), self._status.get("reason")))
+            why = "; the pod: ".join(reasons) or "no reason given"
             return f"container {self.container} ended with exit code {ended['exitCode']} ({why})"
         if not self.is_living:
             return f"{phase} ({_said(self._status) or 'no reason given'})"

@@ -123,8 +123,7 @@ class YarnPlace(ClusterPlace):
         """Return where YARN has the driver's log."""
         with suppress(SubmitterUnreachableError):
             application = self._application(handle)
-            if application:
-                return [_where(application)]
+            return [_where(application)] if application else []
         return []
 
     def _application(self, handle: Handle) -> Application | None:
