@@ -85,6 +85,34 @@ def test_an_old_ledger_is_added_again_by_the_next_change(locks, store):
     assert store.read(["n"], latest=True)["n"].version == version
 
 
+def test_a_renewal_does_not_count_while_the_ledger_it_needs_cannot_be_added(locks, store, monkeypatch):
+    """The lease would last longer than what others know it by."""
+    lock, version = locks.lock, store.create("n", b"").version
+
+    def failing(table, pieces):
+        if table.startswith("upto_"):
+            raise LockUnreachableError("too many components")
+        return lock(table, pieces)
+
+    monkeypatch.setattr(locks, "lock", failing)
+    locks.age(LIFETIME_S / lock_log.REFRESHES_PER_LIFETIME * 0.9)
+    version = store.replace("n", b"early", version)
+    locks.age(LIFETIME_S / lock_log.REFRESHES_PER_LIFETIME)
+    with pytest.raises(LockUnreachableError, match="too many components"):
+        store.replace("n", b"late", version)
+
+
+def test_a_ledger_that_is_due_is_added_whatever_change_came_later(locks, store):
+    """The client of the later change may have died after it."""
+    version = store.create("n", b"").version
+    locks.age(LIFETIME_S / lock_log.REFRESHES_PER_LIFETIME)
+    later = lock_log._pieces(lock_log._encoded(lock_log.Change("create", "m")))
+    locks.before_rows.append(lambda: locks.lock("changes", later))
+    store.replace("n", b"1", version)
+    locks.age(LIFETIME_S * 0.95)  # the first ledger is gone
+    assert store.stamps().keys() == {"n", "m"}
+
+
 def test_the_changes_that_no_ledger_precedes_bring_back_nothing_that_was_dropped(locks, store):
     version = store.create("n", b"").version
     store.replace("n", b"1", version)
@@ -174,7 +202,7 @@ def test_foreign_locks_in_the_database_are_ignored(locks, store):
     assert store.stamps().keys() == {"n"}
 
 
-def test_a_queue_that_is_too_long_for_a_metastore_is_refused(store, monkeypatch):
+def test_a_queue_that_is_too_long_for_a_metastore_is_refused(locks, store, monkeypatch):
     monkeypatch.setattr(lock_log, "_MOST_PIECES", 1)
     store.create("n", bytes(range(256)) * 8)
     version = store.read(["n"])["n"].version
@@ -185,5 +213,8 @@ def test_a_queue_that_is_too_long_for_a_metastore_is_refused(store, monkeypatch)
     version = store.read(["n"])["n"].version
     for number in range(2 * lock_log._MOST_CHANGES):
         version = store.replace("m", b"%d" % number, store.read(["m"])["m"].version)
-    with pytest.raises(ConfigurationError, match=r"lease_database: 2 requests.*too many.*Remedy"):
-        store.create("o", b"")
+    fresh = MetastoreStore(locks, LIFETIME_S)  # of another process, which has looked once
+    assert fresh.stamps()
+    for client in (store, fresh):
+        with pytest.raises(ConfigurationError, match=r"lease_database: 2 requests.*too many.*Remedy"):
+            client.create("o", b"")

@@ -79,7 +79,7 @@ class LockLog:
 
     def __init__(self, locks: MetastoreLocks, lifetime_s: float) -> None:
         self._locks = locks
-        self._refresh_ms = lifetime_s * 1000 / REFRESHES_PER_LIFETIME
+        self._oldest_ms = lifetime_s * 1000 / REFRESHES_PER_LIFETIME
         self._mutex = threading.Lock()
         self._ledger, self._digest, self._piece_count = Ledger(0), _digest([]), 0
         self.seen_s = float("-inf")
@@ -96,6 +96,7 @@ class LockLog:
                 # Read again: now each lock up to the last one is there with all components. A database
                 # whose reads are no snapshots may have shown the last one without an earlier one.
                 log = _Log.of(self._locks.rows())
+                self._piece_count = log.piece_count
                 self._learn(log.ledger_at(digest[0], max(log.ledgers, default=0)), digest, began_s)
         return self._ledger
 
@@ -115,6 +116,7 @@ class LockLog:
         began_s = time.monotonic()
         rows = self._locks.rows()
         log, digest = _Log.of(rows), _digest(row for row in rows if row.lock_id <= lock_id)
+        self._piece_count = log.piece_count
         upto = log.last_upto(lock_id - 1)
         if lock_id not in log.changes or not (upto or log.is_whole):
             raise LockUnreachableError(
@@ -128,10 +130,7 @@ class LockLog:
             self._learn(before, digest, began_s)
             raise
         self._learn(after, digest, began_s)
-        try:
-            self._refresh(log, lock_id, after)
-        except LockUnreachableError as error:
-            _log.debug("The next change adds the ledger: %s", error)
+        self._refresh(log, lock_id, after)
         return after
 
     def close(self) -> None:
@@ -147,17 +146,26 @@ class LockLog:
         self.on_seen(ledger)
 
     def _refresh(self, log: _Log, lock_id: int, after: Ledger) -> None:
-        """Add the ledger after a change, and release the locks that the ledger before it includes."""
-        if lock_id < max(log.changes):
-            return  # the client of a later change does it
+        """Add the ledger after a change, and release the locks that the ledger before it includes.
+
+        :raises LockUnreachableError: if it has to be added and cannot: a lease lasts as long as a ledger
+            from which its last renewal is known, so that the renewal does not count.
+        """
         upto = log.last_upto(lock_id)
         last = log.ledgers.get(upto)
-        age_ms = log.changes[lock_id].since_ms - last.since_ms if last else self._refresh_ms
-        if age_ms < self._refresh_ms and sum(number > upto for number in log.changes) < _MOST_CHANGES:
+        age_ms = log.changes[lock_id].since_ms - last.since_ms if last else self._oldest_ms
+        must, count = age_ms >= self._oldest_ms, sum(number > upto for number in log.changes)
+        if not must and (
+            lock_id < max(log.changes) or not (age_ms >= self._oldest_ms / 2 or count >= _MOST_CHANGES)
+        ):
+            return  # the client of a later change does it, or it is too early
+        try:
+            self._locks.lock(f"upto_{lock_id}_from_{upto}", _pieces(after.encode()))
+        except LockUnreachableError as error:
+            if must:
+                raise
+            _log.warning("The ledger of the queue is added by its next change: %s", error)
             return
-        pieces = _pieces(after.encode())
-        self._piece_count = len(pieces)
-        self._locks.lock(f"upto_{lock_id}_from_{upto}", pieces)
         # Ledgers first: while one is there, so are the changes that follow it.
         ended = [ledger.lock_id for number, ledger in log.ledgers.items() if number < upto]
         for ended_id in (*ended, *(number for number in log.changes if number <= upto)):
@@ -220,6 +228,11 @@ class _Log:
     def is_whole(self) -> bool:
         """Whether all changes of the queue are in it: no ledger was computed from another one."""
         return not any(ledger.computed_from for ledger in self.ledgers.values())
+
+    @property
+    def piece_count(self) -> int:
+        """The number of pieces of the last ledger."""
+        return len(self.ledgers[max(self.ledgers)].text) // _PIECE_CHARS + 1 if self.ledgers else 0
 
     def last_upto(self, lock_id: int) -> int:
         """Return the last change up to a lock's that a ledger includes; 0 if there is none."""
