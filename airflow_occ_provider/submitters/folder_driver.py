@@ -140,15 +140,17 @@ class FolderDriver:
         if driver.is_read:
             return None
         due_s = max(0.0, driver.looked_at + driver.period_s - time.monotonic())
-        lines = self.place.output(0 if driver.new or driver.proof else min(wait_s, due_s))
+        error = self._start.error if self._start else None
+        if driver.proof and not self._is_over(driver):
+            due_s = wait_s  # what has started it is about to return, and to print its last lines
+        lines = self.place.output(0 if driver.new or self._is_over(driver) else min(wait_s, due_s))
         # What the runner reports before the job's first line says how the job's lines are read.
-        is_due = due_s == 0 or (lines and not driver.is_followed)
+        is_due = due_s == 0 or error is not None or (lines and not driver.is_followed)
         with self.patience.waiting(str(handle)):
             if is_due and driver.proof is None:
                 self._look(driver)
             self._answer(driver)
-        error = self._start.error if self._start else None
-        if isinstance(error, FenceError) and not lines:
+        if isinstance(error, FenceError) and driver.proof is None and not lines:
             raise error
         if driver.is_followed:
             self.place.skip_output()

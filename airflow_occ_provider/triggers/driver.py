@@ -169,9 +169,9 @@ class HudiDriverTrigger(LeaseTrigger):
         return watch.stop if watch else None
 
     async def _asked(self, call: Callable[[], Running | Ended | Unseen]) -> Running | Ended | Unseen:
-        # Looks at the drivers of lost nodes may use all threads of their service: an end has its own.
-        service = service_of(self._handle)
         try:
+            # Looks at drivers of lost nodes may use all threads of their service: an end has its own.
+            service = service_of(self._handle)
             return await in_thread(f"{service} (ends)" if call == self._end else service, call)
         except Exception as error:  # noqa: BLE001 - the driver is running: only its state is unknown
             return Unseen(f"{type(error).__name__}: {error}")

@@ -23,6 +23,7 @@ from airflow_occ_provider.driver import contract
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import (
     ConfigurationError,
+    FenceError,
     NotSubmittedError,
     StateStoreError,
     SubmitterUnreachableError,
@@ -485,6 +486,61 @@ def test_what_is_printed_comes_after_the_facts_and_is_read_to_its_end(folder):
     while (read := submitter.read(handle, 0)) is not None:
         entries += read
     assert "bye\n" in entries
+
+
+def test_after_the_end_the_last_lines_are_waited_for_until_what_printed_them_returns(folder):
+    """A look that returns at once would be repeated without a pause."""
+    driver, returns, waits = FolderDriverOfTest(folder, "n1"), threading.Event(), []
+    service = Service(driver)
+    begin, take = service.start, service.output
+
+    def start(*command):
+        begin(*command)
+        returns.wait(60)
+
+    def output(wait_s):
+        waits.append(wait_s)
+        return take(wait_s)
+
+    service.start, service.output = start, output
+    submitter = offering(folder, service)
+    handle = submitter.submit(lambda _: None)
+    service.join()
+    driver.report({"fact": "end", "committed": [], "is_certain": True, "exit_code": 0})
+    while driver_of(submitter, handle).proof is None:
+        submitter.read(handle, 0)
+    submitter.read(handle, 0.25)
+    assert submitter.read(handle, 0.25) == []
+    assert waits[-1] == 0.25
+    returns.set()
+    read_all(submitter, handle)
+    assert submitter.poll(handle) == Ended(0)
+
+
+def test_a_start_that_could_not_be_ended_counts_only_while_the_drivers_end_is_unproven(folder):
+    driver = FolderDriverOfTest(folder, "n1")
+    submitter = offering(
+        folder, Service(driver, error=FenceError("a child does not end", remedy="look"))
+    )
+    handle = submitter.submit(lambda _: None)
+    submitter.place.join()
+    with pytest.raises(FenceError):
+        read_all(submitter, handle)
+    driver.report({"fact": "end", "committed": [], "is_certain": True, "exit_code": 0})
+    facts = [entry for entry in read_all(submitter, handle) if not isinstance(entry, str)]
+    assert [fact["fact"] for fact in facts] == ["end"]
+    assert submitter.poll(handle) == Ended(0)
+
+
+def read_all(submitter, handle):
+    entries = []
+    while (read := submitter.read(handle, 0.01)) is not None:
+        entries += read
+    return entries
+
+
+def driver_of(submitter, handle):
+    return submitter._followed(handle)
 
 
 @pytest.mark.parametrize(("exit_code", "lines"), [(1, ["its log is there\n"]), (0, [])])

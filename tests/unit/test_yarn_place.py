@@ -147,13 +147,18 @@ def test_only_what_an_attempt_has_submitted_is_killed():
 
 
 def test_before_a_hello_yarn_says_why_no_driver_comes():
-    def failure(shown):
-        return YarnPlace(Manager(shown)).failure(FOLDER)
+    def failure(*shown):
+        manager = Manager(None)
+        manager.applications = lambda tag: [one for one in shown if one and tag in one.tags]
+        return YarnPlace(manager).failure(FOLDER)
 
     assert failure(application("ACCEPTED")) == ""
     told = failure(application("FAILED", Container(False), diagnostics="no such queue"))
     assert f"{NAME} is FAILED: no such queue\n" in told
     assert f"yarn logs -applicationId {NAME}" in told
+    first = application("FAILED", diagnostics="no room")
+    assert failure(first, application("ACCEPTED", started_ms=2)) == "", "it was submitted again"
+    assert "no queue" in failure(first, application("FAILED", started_ms=2, diagnostics="no queue"))
     assert f"{ADDRESS} shows no application with the tag {attempt_tag(FOLDER)}" in failure(None)
 
 

@@ -58,9 +58,9 @@ class YarnPlace(ClusterPlace):
         if not applications:
             shown = " and ".join(self._manager.addresses)
             return f"{shown} shows no application with the tag {tag}: is it that of another cluster?"
-        application = applications[0]
-        if not application.is_over:
+        if not all(application.is_over for application in applications):
             return ""
+        application = max(applications, key=lambda application: application.started_ms)
         return (
             f"{application.id} is {application.state}: {application.diagnostics}\n{_where(application)}"
         )
