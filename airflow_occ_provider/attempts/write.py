@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,7 @@ class Write:
     """
 
     run: ProtectedTry
-    event: DriverEvent = DriverEvent()  # noqa: RUF009 - frozen
+    event: DriverEvent = field(default_factory=DriverEvent)
 
     def result(self) -> dict[str, Any]:
         """Settle the earlier tries, run the job once, and return the facts by the table.

@@ -46,7 +46,7 @@ class WriteSpec:
     partitions: tuple[str, ...] | None = None
     isolation: Isolation = Isolation.SNAPSHOT
     service: Service | None = None
-    policy: WritePolicy = WritePolicy()  # noqa: RUF009 - frozen
+    policy: WritePolicy = field(default_factory=WritePolicy)
     is_queued: bool = True
     wait_timeout: timedelta = timedelta(hours=12)
     commits: Commits = Commits.ONE

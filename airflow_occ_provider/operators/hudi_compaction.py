@@ -76,7 +76,9 @@ class HudiCompactionOperator(HudiSparkOperator):
         self.take_arguments()
 
     def _steps(self, context: Context) -> dict[str, Any]:
-        return serve(self._begun_run(context), self._service_task())
+        run = self._protected_run(context)
+        self._tell_people(context)
+        return serve(run, self._service_task())
 
     def _service_task(self) -> ServiceTask:
         named = named_plans(self.instants)

@@ -277,14 +277,16 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
 
     def _write(self, context: Context) -> Write:
         """Return the write of this try."""
-        return Write(self._begun_run(context), self._watched)
+        run = self._protected_run(context)
+        run.look_up()  # first: a thread reads Spark's configuration while Airflow answers
+        self._tell_people(context)
+        return Write(run, self._watched)
 
-    def _begun_run(self, context: Context) -> ProtectedTry:
-        """Return this try, once people see the task's table and are warned of too few retries."""
-        run, ti = self._protected_run(context), context["ti"]
+    def _tell_people(self, context: Context) -> None:
+        """Show the task's table, and warn of too few retries."""
         show_table(context)
-        self.retry_policy.warn_of_few(ti.max_tries or 0, self.own_retries, self.log)
-        return run
+        max_tries = context["ti"].max_tries or 0
+        self.retry_policy.warn_of_few(max_tries, self.own_retries, self.log)
 
     def _protected_run(self, context: Context) -> ProtectedTry:
         """Return this try."""

@@ -6,6 +6,7 @@ import asyncio
 import time
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable
+from contextlib import aclosing
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
@@ -54,7 +55,17 @@ class WaitingTrigger(HudiTrigger):
     deadline_ms: int = 0
 
     async def run(self) -> AsyncGenerator[TriggerEvent]:
-        """Wait for the event, and fire."""
+        """Fire once for a task, and as ``watch`` does for an asset's watcher."""
+        events = self.watch() if self.is_of_an_asset else self._fire_once()
+        async with aclosing(events):
+            async for event in events:
+                yield event
+
+    def watch(self) -> AsyncGenerator[TriggerEvent]:
+        """Return the events of an asset's watcher: one, unless a subclass has more."""
+        return self._fire_once()
+
+    async def _fire_once(self) -> AsyncGenerator[TriggerEvent]:
         begun_s = time.monotonic()
         event = await event_in_time(self.event(), self.deadline_ms)
         await until_earliest(begun_s)

@@ -77,13 +77,6 @@ class HudiCommitTrigger(WaitingTrigger, BaseEventTrigger):
     poll_s: float = DEFAULT_POLL_S
     asset: str = ""
 
-    async def run(self) -> AsyncGenerator[TriggerEvent]:
-        """Wait for commits: fire once for a task, repeatedly for an asset's watcher."""
-        events = self._run_watcher() if self.is_of_an_asset else super().run()
-        async with aclosing(events):
-            async for event in events:
-                yield event
-
     @property
     def _watched(self) -> CommitTarget:
         return CommitTarget(canonical_table(self.table), self.storage_conn_id, self.poll_s)
@@ -100,7 +93,8 @@ class HudiCommitTrigger(WaitingTrigger, BaseEventTrigger):
             found = await anext(one async for one in batches if one.commits)
             return {"status": "committed", **self._payload(found)}
 
-    async def _run_watcher(self) -> AsyncGenerator[TriggerEvent]:
+    async def watch(self) -> AsyncGenerator[TriggerEvent]:
+        """Fire for each listing with new commits."""
         while True:
             try:
                 kept, stored_s = await self._store.aget(self._key), time.monotonic()

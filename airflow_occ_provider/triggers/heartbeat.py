@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,13 +64,6 @@ class HudiHeartbeatTrigger(WaitingTrigger, BaseEventTrigger):
         super().__post_init__()
         self.until, self.match = [str(fate) for fate in self.until], str(self.match)
 
-    async def run(self) -> AsyncGenerator[TriggerEvent]:
-        """Wait for the fate: fire once for a task, repeatedly for an asset's watcher."""
-        events = self._run_watcher() if self.is_of_an_asset else super().run()
-        async with aclosing(events):
-            async for event in events:
-                yield event
-
     async def event(self, last: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the writers that have reached the fate.
 
@@ -81,7 +73,8 @@ class HudiHeartbeatTrigger(WaitingTrigger, BaseEventTrigger):
         async with shared_watch(watched) as watch:
             return await self._reached(watch, watched, last)
 
-    async def _run_watcher(self) -> AsyncGenerator[TriggerEvent]:
+    async def watch(self) -> AsyncGenerator[TriggerEvent]:
+        """Fire each time that other writers have reached the fate."""
         begun_s, last = time.monotonic(), None
         while True:
             try:

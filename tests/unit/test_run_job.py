@@ -254,7 +254,7 @@ JOB
 """
 
 
-def jvm(limit_s, job, reports="."):
+def jvm(limit_s, job, reports):
     program = PROGRAM.replace("LIMIT", str(limit_s)).replace("JOB", job).replace("FOLDER", str(reports))
     return subprocess.Popen(
         [sys.executable, "-c", JVM, program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -275,15 +275,15 @@ def test_a_driver_that_was_paused_for_too_long_ends_itself(tmp_path):
     assert [fact["fact"] for fact in facts_in(tmp_path)] == ["paused"]
 
 
-def test_a_shorter_pause_does_not_end_a_driver():
-    with jvm(3600, "time.sleep(3)") as running:
+def test_a_shorter_pause_does_not_end_a_driver(tmp_path):
+    with jvm(3600, "time.sleep(3)", tmp_path) as running:
         pause(running)
         assert running.stdout.read() == "it lives\n"
 
 
-def test_a_call_that_keeps_all_threads_from_running_is_no_pause():
+def test_a_call_that_keeps_all_threads_from_running_is_no_pause(tmp_path):
     """Its limit is long enough for a machine that has other things to do, and the call longer."""
-    with jvm(3, "pow(7, 6_000_000)") as running:
+    with jvm(3, "pow(7, 6_000_000)", tmp_path) as running:
         assert running.stdout.read().endswith("it lives\n")
 
 
