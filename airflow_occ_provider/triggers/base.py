@@ -38,7 +38,7 @@ class HudiTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the constructor arguments, sequences as lists."""
-        arguments = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        arguments = {field.name: getattr(self, field.name) for field in fields(self) if field.init}
         plain = {name: list(v) if isinstance(v, tuple) else v for name, v in arguments.items()}
         return f"{type(self).__module__}.{type(self).__qualname__}", plain
 

@@ -230,8 +230,8 @@ def reading_of(
     :param named: the own instant that another line names, for a log without Hudi's records.
     """
     loser, winner = next(filter(any, map(operations_in, lines)), (None, None))
-    own = instants.times
-    written = loser if loser in own else next(reversed(own), loser)
+    requested = instants.times
+    written = loser if loser in requested else next(reversed(requested), loser)
     last_lost = next(reversed(instants.conflicts), None)
     dead = max(instants.dead_timers, default=None)
     return Reading(
@@ -241,6 +241,6 @@ def reading_of(
         lines=tuple(lines),
         cause=diagnosis.cause,
         advice=diagnosis.remedy,
-        own_instants=own,
-        conflict_checked=instants.was_checked(own[-1]) if own else None,
+        own_instants=requested,
+        conflict_checked=instants.was_checked(requested[-1]) if requested else None,
     )
