@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,8 @@ from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 
 ROOT = Path(__file__).parents[2] / "airflow_occ_provider"
+DOCS = ROOT.parent / "docs"
+DRAWING = runpy.run_path(str(DOCS / "images" / "rooms.py"))
 PACKAGE = "airflow_occ_provider"
 STANDARD = set(sys.stdlib_module_names)
 
@@ -157,22 +160,48 @@ def test_imports_follow_the_arrows(name, path):
             assert imported.split(".")[0] in others, f"{name} may not import {imported}"
 
 
-def test_the_guide_names_each_folder_and_each_package_that_it_imports():
-    guide = (ROOT.parent / "CONTRIBUTING.md").read_text()
-    rows = re.findall(r"^\| (`\w+/`.*?) \| .* \| (.*?) \|$", guide, re.MULTILINE)
-    allowed = {
-        folder: text.lower() for folders, text in rows for folder in re.findall(r"`(\w+)/`", folders)
-    }
-    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert folders == allowed.keys()
-    unnamed = {
-        (room, package)
-        for room, (_, packages) in ARROWS.items()
-        if (folder := room.split(".")[0]) in folders
-        for package in packages
-        if not re.search(rf"\b{package}\b", allowed[folder])
-    }
-    assert unnamed == set()
+PAGE = (DOCS / "explanation" / "architecture.md").read_text()
+SECTIONS = dict(re.findall(r"^### `(\w+)/`$(.*?)(?=^###|\Z)", PAGE, re.MULTILINE | re.DOTALL))
+
+
+def test_the_page_has_a_section_for_each_folder():
+    assert SECTIONS.keys() == {path.parent.name for path in ROOT.glob("*/__init__.py")}
+
+
+@pytest.mark.parametrize("folder", SECTIONS)
+def test_the_section_of_a_folder_names_what_it_may_import(folder):
+    (line,) = re.findall(r"^- Imports: (.+)", SECTIONS[folder], re.MULTILINE)
+    arrows = [targets for room, targets in ARROWS.items() if within(room, {folder})]
+    ours = {target.split(".")[0] for targets, _ in arrows for target in targets} - {folder}
+    assert set(re.findall(r"`(\w+)`", line)) == ours
+    packages = set().union(*(packages for _, packages in arrows))
+    assert {name for name in packages if not re.search(rf"\b{name}\b", line.lower())} == set()
+
+
+@pytest.mark.parametrize("folder", ["", *SECTIONS])
+def test_every_file_that_the_page_names_exists(folder):
+    text = SECTIONS[folder] if folder else PAGE.partition("\n### ")[0]
+    named = re.findall(r"`([\w/]+(?:\.py|/))`", text)
+    assert named
+    bases = (ROOT / folder, ROOT, ROOT.parent)
+    assert [path for path in named if not any((base / path).exists() for base in bases)] == []
+
+
+def test_the_drawing_is_made_by_its_script():
+    assert DRAWING["draw"]() == (DOCS / "images" / "rooms.svg").read_text()
+
+
+def test_in_the_drawing_all_imports_go_down():
+    rows = list(enumerate((*DRAWING["AIRFLOW"], *DRAWING["CORE"])))
+    boxes = {room: (row, box.rooms) for row, boxes in rows for box in boxes for room in box.rooms}
+    assert boxes.keys() >= SECTIONS.keys()
+    for room, (targets, packages) in ARROWS.items():
+        if room in ("provider_info", "__init__"):  # of the package, not of a folder
+            continue
+        row, together = boxes[room.split(".")[0]]
+        below = {name for name, (other_row, _) in boxes.items() if other_row > row}
+        assert {target.split(".")[0] for target in targets} <= below | {*together}, room
+        assert "airflow" not in packages or row < len(DRAWING["AIRFLOW"]), room
 
 
 @pytest.mark.parametrize(
