@@ -15,10 +15,10 @@ from airflow_occ_provider.errors import ConfigurationError, FenceError, JobError
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.table_service import (
-    Choice,
     DeadPlan,
     Plan,
-    Rule,
+    PlanChoice,
+    PlanRule,
     Service,
     ServiceOp,
     choose,
@@ -113,7 +113,7 @@ class ServicePlans:
         plans: Collection[Plan],
         own: Mapping[str, bool],
         outside: Collection[str],
-    ) -> Choice:
+    ) -> PlanChoice:
         """Decide what to do with each pending plan.
 
         :param outside: requested times of the plans that touch more than the task may.
@@ -124,7 +124,7 @@ class ServicePlans:
         task = self.task
         timeout_ms = round(task.plan_timeout.total_seconds() * 1000)
         fenced = not self.run.record.unsettled
-        rule = Rule(task.op, task.dead_plan, timeout_ms, task.named, fenced=fenced)
+        rule = PlanRule(task.op, task.dead_plan, timeout_ms, task.named, fenced=fenced)
         choice = choose(plans, rule, scheduled=any(own.values()), outside=outside)
         self._log(choice)
         for instant in task.named or ():
@@ -142,7 +142,7 @@ class ServicePlans:
         self.run.forget_rivals()
         return choice
 
-    def facts(self, after: Snapshot, choice: Choice) -> dict[str, Any]:
+    def facts(self, after: Snapshot, choice: PlanChoice) -> dict[str, Any]:
         """Return the result of a choice by the table.
 
         :raises JobError: if a driver that ended without an error left a step undone.
@@ -175,7 +175,7 @@ class ServicePlans:
             if plan.heartbeat.last_ms is not None and self.table.retire_heartbeat(plan.time):
                 self.log.info("The heartbeat of %s was removed: its driver has ended.", plan.time)
 
-    def _log(self, choice: Choice) -> None:
+    def _log(self, choice: PlanChoice) -> None:
         for does, chosen in (
             ("roll back", choice.roll_back),
             ("run", choice.run),
@@ -184,7 +184,9 @@ class ServicePlans:
             for instant, reason in chosen.items():
                 self.log.info("Will %s %s %s: %s.", does, self.task.service, instant, reason)
 
-    def _wait(self, plans: Sequence[Plan], rule: Rule, outside: Collection[str], reasons: str) -> None:
+    def _wait(
+        self, plans: Sequence[Plan], rule: PlanRule, outside: Collection[str], reasons: str
+    ) -> None:
         """Wait until plans that another driver may be running are over, or that driver is dead."""
         if any(plan.time in outside or rule.is_dead(plan) for plan in plans):
             raise FenceError(

@@ -66,7 +66,7 @@ class IncrementalRead:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteState:
+class TableWrites:
     """The writes of a table at one moment, from which windows are made."""
 
     snapshot: Snapshot
@@ -93,12 +93,12 @@ def incremental_read(
     :raises NotHudiTableError: if there is no table at the path.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    return window_after(since, write_state(table, rule, previous), most=most)
+    return window_after(since, table_writes(table, rule, previous), most=most)
 
 
-def write_state(
+def table_writes(
     table: HudiTable, rule: HeartbeatRule = DEFAULT_RULE, previous: Snapshot | None = None
-) -> WriteState:
+) -> TableWrites:
     """Return the writes of a table, with those that hold windows up.
 
     :param rule: by which the writers' heartbeats are judged.
@@ -109,11 +109,11 @@ def write_state(
     snapshot = table.snapshot(previous)
     if Order.of(snapshot.config) is Order.REQUESTED:
         return _judged(table, snapshot, rule)
-    return WriteState(snapshot, _pending(snapshot))
+    return TableWrites(snapshot, _pending(snapshot))
 
 
 def window_after(
-    since: Checkpoint | None, writes: WriteState, *, most: int = MOST_COMMITS
+    since: Checkpoint | None, writes: TableWrites, *, most: int = MOST_COMMITS
 ) -> IncrementalRead:
     """Return the window after a checkpoint, and how to read it.
 
@@ -175,7 +175,7 @@ def completed_writes(snapshot: Snapshot, since: Checkpoint | None) -> list[Insta
     return completed
 
 
-def _judged(table: HudiTable, before: Snapshot, rule: HeartbeatRule) -> WriteState:
+def _judged(table: HudiTable, before: Snapshot, rule: HeartbeatRule) -> TableWrites:
     """Return the writes a little later, and which of the pending ones may still complete.
 
     A lazy clean would roll the others back: their writers are dead.
@@ -183,7 +183,7 @@ def _judged(table: HudiTable, before: Snapshot, rule: HeartbeatRule) -> WriteSta
     found = judge_writes(table, before, rule, always_again=True)
     living = (one.time for one, heartbeat in found.known.items() if heartbeat.live)
     live = found.awaited.union(living, (one.time for one in found.begun))
-    return WriteState(found.snapshot, Pending(_pending(found.snapshot).all, live))
+    return TableWrites(found.snapshot, Pending(_pending(found.snapshot).all, live))
 
 
 def _may_be_archived(since: Checkpoint, snapshot: Snapshot, active: list[Instant]) -> bool:

@@ -14,7 +14,7 @@ from airflow_occ_provider.errors import OccError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.storage.incremental import WriteState, write_state
+from airflow_occ_provider.storage.incremental import TableWrites, table_writes
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.watch import Observation, WriterWatch
 from airflow_occ_provider.task import metrics
@@ -136,18 +136,18 @@ class CommitTarget(_Target):
 class WindowTarget(_Target):
     """The key of a watch over what the consumers of a table can read next."""
 
-    def open(self) -> Callable[[], WriteState]:
+    def open(self) -> Callable[[], TableWrites]:
         """Return what lists the timeline of the table and, if they matter, the heartbeats."""
         table, last = open_table(self.table, self.storage_conn_id), list[Snapshot]()
 
-        def look() -> WriteState:
-            seen = write_state(table, previous=last[0] if last else None)
+        def look() -> TableWrites:
+            seen = table_writes(table, previous=last[0] if last else None)
             last[:] = [seen.snapshot]
             return seen
 
         return look
 
-    def state(self, seen: WriteState) -> object:
+    def state(self, seen: TableWrites) -> object:
         """Return the completed writes, and the live ones that hold windows up."""
         snapshot = seen.snapshot
         return snapshot.config.version, snapshot.timeline.completed_writes(), seen.pending.live

@@ -15,15 +15,15 @@ from py4j.protocol import Py4JJavaError
 from airflow_occ_provider.attempts.service_limits import below
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
-from airflow_occ_provider.hudi.writer.table_service import DeadPlan, Rule, Service, ServiceOp
+from airflow_occ_provider.hudi.writer.table_service import DeadPlan, PlanRule, Service, ServiceOp
 from tests.stores import LOCAL, STORES, started_store
 from tests.table_services.rig import Rig, Table
 from tests.writers import commit_lock_held
 
 COMPACTION, CLUSTERING = Service.COMPACTION, Service.CLUSTERING
 HOUR_MS = 3_600_000
-DEAD_AT_ONCE = Rule(ServiceOp.RUN, DeadPlan.ROLL_BACK, 0)
-YOUNG = Rule(ServiceOp.RUN, DeadPlan.ROLL_BACK, HOUR_MS)
+DEAD_AT_ONCE = PlanRule(ServiceOp.RUN, DeadPlan.ROLL_BACK, 0)
+YOUNG = PlanRule(ServiceOp.RUN, DeadPlan.ROLL_BACK, HOUR_MS)
 PREFER_WRITER = {
     STRATEGY_OPTION.removeprefix("hoodie.").replace(".", "__"): Strategy.PREFER_WRITER.class_name
 }
@@ -138,7 +138,9 @@ def writers_preferred(rig: Rig) -> None:
     spoiled = table.copy("spoiled")
     spoiled.serve(CLUSTERING, f"run={plan.time}")
     assert spoiled.rows()["a-0"] == 0
-    again = table.choose(CLUSTERING, Rule(ServiceOp.SCHEDULE_AND_RUN, DeadPlan.RUN, HOUR_MS), own=True)
+    again = table.choose(
+        CLUSTERING, PlanRule(ServiceOp.SCHEDULE_AND_RUN, DeadPlan.RUN, HOUR_MS), own=True
+    )
     assert again.roll_back.keys() == {plan.time}, again
     assert again.schedule, again
     table.serve(CLUSTERING, *again.steps(ServiceOp.SCHEDULE_AND_RUN), **PREFER_WRITER)

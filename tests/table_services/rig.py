@@ -15,7 +15,7 @@ from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import writer_options
-from airflow_occ_provider.hudi.writer.table_service import Choice, Plan, Rule, Service, choose
+from airflow_occ_provider.hudi.writer.table_service import Plan, PlanChoice, PlanRule, Service, choose
 from airflow_occ_provider.in_driver import table_service as service_job
 from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
 from tests.differential.session import start_spark
@@ -157,7 +157,7 @@ class Table:
         known = frozenset(instant.time for instant in signed)
         return pending_plans(snapshot, service, HeartbeatRule(), known)
 
-    def choose(self, service: Service, rule: Rule, *, own: bool = False) -> Choice:
+    def choose(self, service: Service, rule: PlanRule, *, own: bool = False) -> PlanChoice:
         """Return what the operator would do."""
         return choose(self.plans(service, own=own), rule, scheduled=False)
 

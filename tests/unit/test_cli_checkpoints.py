@@ -9,7 +9,7 @@ from airflow.cli.cli_parser import get_parser
 
 from airflow_occ_provider.assets.consumers import consumer_state
 from airflow_occ_provider.cli import checkpoints
-from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order, Place
+from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, CommitPosition, Order
 from tests.unit.test_commit_trigger import C, T, complete
 
 
@@ -39,7 +39,7 @@ def kept(backend):
 
 
 def test_the_consumers_are_listed(backend, capsys):
-    read = Checkpoint(Order.COMPLETED, "", (Place(T[1], C[1]),))
+    read = Checkpoint(Order.COMPLETED, "", (CommitPosition(T[1], C[1]),))
     backend[1, "hudi_checkpoint"] = json.dumps(consumer_state("/t", read))
     run("list", "--output", "json")
     first, second = json.loads(capsys.readouterr().out)

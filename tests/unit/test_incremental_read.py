@@ -12,7 +12,7 @@ import pytest
 from airflow_occ_provider.attempts.new_commits import CommitFilter, new_commits
 from airflow_occ_provider.errors import CheckpointLostError, ConfigurationError
 from airflow_occ_provider.hudi.format.timeline import Timeline
-from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order, Place
+from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, CommitPosition, Order
 from airflow_occ_provider.storage.incremental import completed_writes, incremental_read
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
@@ -21,8 +21,8 @@ from tests.table_properties import table_properties
 TABLES = Path(__file__).parents[1] / "golden" / "tables"
 T = [f"202611210925{number:02}000" for number in range(10)]
 C = [f"202611210926{number:02}000" for number in range(10)]
-READ_T0 = Checkpoint(Order.COMPLETED, "", (Place(T[0], C[0]),))
-BY_REQUEST = Checkpoint(Order.REQUESTED, "", (Place(T[0], T[0]),))
+READ_T0 = Checkpoint(Order.COMPLETED, "", (CommitPosition(T[0], C[0]),))
+BY_REQUEST = Checkpoint(Order.REQUESTED, "", (CommitPosition(T[0], T[0]),))
 INCREMENTAL = {
     "hoodie.datasource.query.type": "incremental",
     "hoodie.datasource.query.incremental.format": "latest_state",
@@ -287,7 +287,7 @@ def test_a_commit_that_landed_late_is_scanned(layout_1, table):
     write(layout_1, T[0], completed=True)
     write(layout_1, T[1], completed=True)
     write(layout_1, T[2], completed=True)
-    since = Checkpoint(Order.REQUESTED, "", (Place(T[0], T[0]), Place(T[2], T[2])))
+    since = Checkpoint(Order.REQUESTED, "", (CommitPosition(T[0], T[0]), CommitPosition(T[2], T[2])))
     read = incremental_read(table, since)
     assert times(read) == [T[1]]
     assert read.scan == "a commit of the window became visible after later ones were read"
@@ -348,7 +348,7 @@ def test_after_an_upgrade_what_was_archived_is_placed_anew(tmp_path):
     snapshot = HudiTable(str(unpack(TABLES / "1.2.0" / "history.zip", tmp_path))).snapshot()
     newest = snapshot.timeline.completed_writes()[-1]
     archived = {one.time for one in snapshot.history() if one.is_write}
-    seen = {order: Checkpoint(order, read=(order.place(newest),)) for order in Order}
+    seen = {order: Checkpoint(order, read=(order.commit_position(newest),)) for order in Order}
     found = {order: {one.time for one in completed_writes(snapshot, seen[order])} for order in Order}
     assert archived <= found[Order.REQUESTED]
     assert not archived & found[Order.COMPLETED]

@@ -10,7 +10,7 @@ import pytest
 from airflow_occ_provider.hudi.format.instant import Instant, State
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.incremental import checkpoint as module
-from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order, Place
+from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, CommitPosition, Order
 from airflow_occ_provider.hudi.incremental.window import Pending, next_window
 
 LAYOUTS = {Order.REQUESTED: "1", Order.COMPLETED: "2"}
@@ -23,7 +23,7 @@ def commit(requested, completed, action="commit", *, service="", archived=False)
 
 
 def read(order, *places):
-    return Checkpoint(order, "", tuple(Place(*one) for one in places))
+    return Checkpoint(order, "", tuple(CommitPosition(*one) for one in places))
 
 
 def live(*pending):
@@ -127,7 +127,7 @@ def test_the_first_window_has_the_archived_past_unnamed():
 
 
 def test_a_checkpoint_is_kept_as_json():
-    kept = Checkpoint(Order.COMPLETED, "09", (Place("10", "11"),))
+    kept = Checkpoint(Order.COMPLETED, "09", (CommitPosition("10", "11"),))
     assert Checkpoint.from_json(kept.to_json()) == kept
     with pytest.raises(ValueError, match="format 9"):
         Checkpoint.from_json({**kept.to_json(), "format": 9})

@@ -30,10 +30,10 @@ from airflow_occ_provider.hudi.format.instant import Instant, State
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, Heartbeat, Liveness
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.hudi.writer.table_service import (
-    Choice,
     DeadPlan,
     Plan,
-    Rule,
+    PlanChoice,
+    PlanRule,
     Service,
     ServiceOp,
     choose,
@@ -127,7 +127,7 @@ def plan(
 
 
 def rule(op=ServiceOp.RUN, dead_plan=RUN, named=None, fenced=True):
-    return Rule(op, dead_plan, 60 * MINUTE_MS, named, fenced)
+    return PlanRule(op, dead_plan, 60 * MINUTE_MS, named, fenced)
 
 
 INFLIGHT = {"state": State.INFLIGHT}
@@ -177,7 +177,7 @@ def test_what_becomes_of_a_plan(given, by, step):
 
 def test_what_touches_more_than_the_scope_is_left():
     choice = choose([plan()], rule(), scheduled=False, outside=[plan().time])
-    assert choice == Choice(left={plan().time: "it touches partitions outside the scope"})
+    assert choice == PlanChoice(left={plan().time: "it touches partitions outside the scope"})
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_the_steps_free_before_they_run_and_run_before_they_plan():
     plans = [plan(times[0], own=True), plan(times[1], minutes=61, by="20261121000000005")]
     choice = choose(plans, rule(ServiceOp.SCHEDULE_AND_RUN), scheduled=False)
     assert choice.steps(ServiceOp.SCHEDULE_AND_RUN) == (f"roll_back={times[1]}", f"run={times[0]}")
-    assert Choice(schedule=True).steps(ServiceOp.SCHEDULE) == ("schedule",)
+    assert PlanChoice(schedule=True).steps(ServiceOp.SCHEDULE) == ("schedule",)
 
 
 @pytest.mark.parametrize(
@@ -477,14 +477,14 @@ def test_what_the_table_says_came_of_it(served):
         one.time for one in snapshot.timeline.completed_writes() if "compaction" in one.requested_action
     )
     plans = plans_of(run, operator._service_task(), DEFAULT_RULE)
-    facts = plans.facts(snapshot, Choice(run={done: ""}, roll_back={"20200101000000000": ""}))
+    facts = plans.facts(snapshot, PlanChoice(run={done: ""}, roll_back={"20200101000000000": ""}))
     assert facts == {
         "scheduled": [],
         "completed": [done],
         "rolled_back": ["20200101000000000"],
         "left": pending,
     }
-    for undone in (Choice(run={pending[0]: ""}), Choice(roll_back={pending[1]: ""})):
+    for undone in (PlanChoice(run={pending[0]: ""}), PlanChoice(roll_back={pending[1]: ""})):
         with pytest.raises(JobError, match="is pending"):
             plans.facts(snapshot, undone)
 

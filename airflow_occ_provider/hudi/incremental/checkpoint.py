@@ -16,7 +16,7 @@ KEPT, MOST_KEPT = 200, 2000
 """Of the commits that were read: so many, and more if they may still be seen again."""
 
 
-class Place(NamedTuple):
+class CommitPosition(NamedTuple):
     """A commit in the order of a table."""
 
     requested: str
@@ -43,9 +43,9 @@ class Order(StrEnum):
         """Return an instant's position; empty if it is pending or its time is unknown."""
         return instant.time_of(self.value)
 
-    def place(self, instant: Instant) -> Place:
+    def commit_position(self, instant: Instant) -> CommitPosition:
         """Return an instant with its position."""
-        return Place(instant.time, self.position(instant))
+        return CommitPosition(instant.time, self.position(instant))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Checkpoint:
 
     order: Order
     floor: str = ""
-    read: tuple[Place, ...] = ()
+    read: tuple[CommitPosition, ...] = ()
     pending: tuple[str, ...] = ()
 
     @property
@@ -88,7 +88,7 @@ class Checkpoint:
         read, pending, time = frozenset(self.read), frozenset(self.pending), self.time
 
         def is_unread(one: Instant) -> bool:
-            place = self.order.place(one)
+            place = self.order.commit_position(one)
             if one.archived and one.time not in pending:
                 return place.position > time
             return place.position > self.floor and place not in read
@@ -113,7 +113,7 @@ class Checkpoint:
             highest position that was read.
         """
         before = self if order is self.order else Checkpoint(order)
-        read = sorted({*before.read, *map(order.place, commits)}, key=lambda one: one[::-1])
+        read = sorted({*before.read, *map(order.commit_position, commits)}, key=lambda one: one[::-1])
         needed = {one for one in read if one.requested in active} | {*read[-1:]}
         kept = min(max(KEPT, len(needed)), MOST_KEPT)
         dropped = frozenset(sorted(read, key=needed.__contains__)[:-kept])
@@ -139,6 +139,6 @@ class Checkpoint:
         """
         if kept.get("format") != _FORMAT:
             raise ValueError(f"format {kept.get('format')!r}, known is {_FORMAT}")
-        read = tuple(Place(str(time), str(position)) for time, position in kept["read"])
+        read = tuple(CommitPosition(str(time), str(position)) for time, position in kept["read"])
         pending = tuple(map(str, kept["pending"]))
         return cls(Order(kept["order"]), str(kept["floor"]), read, pending)

@@ -44,7 +44,7 @@ _STRATEGIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class DetectionChoice:
     """The early conflict detection of one attempt, with the reason for the log."""
 
     reason: str
@@ -78,7 +78,7 @@ def contradiction(
     return None
 
 
-def choose(wanted: EarlyDetection, scheme: str, known_paths: Iterable[str] | None) -> Choice:
+def choose(wanted: EarlyDetection, scheme: str, known_paths: Iterable[str] | None) -> DetectionChoice:
     """Choose the strategy that suits the table's storage, unless the user named one.
 
     Hudi's timeline server strategy cuts a marker's path at its first ``_``, so it confuses partitions
@@ -87,20 +87,20 @@ def choose(wanted: EarlyDetection, scheme: str, known_paths: Iterable[str] | Non
     :param known_paths: known partition paths of the table, ``None`` if it has none yet.
     """
     if wanted is EarlyDetection.OFF:
-        return Choice("off, as asked")
+        return DetectionChoice("off, as asked")
     if wanted is not EarlyDetection.ON:
-        return Choice(f"on, {wanted}, as asked", _options(wanted))
+        return DetectionChoice(f"on, {wanted}, as asked", _options(wanted))
     if scheme in _LISTS_CHEAPLY:
-        return Choice("on, direct markers", _options(EarlyDetection.SIMPLE_DIRECT))
+        return DetectionChoice("on, direct markers", _options(EarlyDetection.SIMPLE_DIRECT))
     known = tuple(known_paths or ())
     if not known:
-        return Choice(f"off: the partition paths of this {scheme} table are not known yet")
+        return DetectionChoice(f"off: the partition paths of this {scheme} table are not known yet")
     underscored = next((path for path in known if "_" in path), None)
     if underscored is not None:
-        return Choice(
+        return DetectionChoice(
             f"off: partition {underscored!r} contains '_', which Hudi's strategy for {scheme} misreads"
         )
-    return Choice("on, timeline server markers", _options(EarlyDetection.TIMELINE_SERVER))
+    return DetectionChoice("on, timeline server markers", _options(EarlyDetection.TIMELINE_SERVER))
 
 
 def _options(strategy: EarlyDetection) -> dict[str, str]:

@@ -33,15 +33,15 @@ class RequiredClass(NamedTuple):
     remedy: str
 
 
-class _Client(NamedTuple):
+class _LockClient(NamedTuple):
     bundle: str
     since: str
     name: str
 
 
-_S3 = _Client("hudi-aws-bundle", "1.1", "org.apache.hudi.aws.transaction.lock.S3StorageLockClient")
-_GCS = _Client("hudi-gcp-bundle", "1.1", "org.apache.hudi.gcp.transaction.lock.GCSStorageLockClient")
-_AZURE = _Client(
+_S3 = _LockClient("hudi-aws-bundle", "1.1", "org.apache.hudi.aws.transaction.lock.S3StorageLockClient")
+_GCS = _LockClient("hudi-gcp-bundle", "1.1", "org.apache.hudi.gcp.transaction.lock.GCSStorageLockClient")
+_AZURE = _LockClient(
     "hudi-azure-bundle", "1.2", "org.apache.hudi.azure.transaction.lock.AzureStorageLockClient"
 )
 _CLIENTS = {
@@ -113,7 +113,7 @@ def required_classes(options: Mapping[str, str], scheme: str) -> tuple[RequiredC
     return tuple(classes)
 
 
-def _remedy(client: _Client) -> str:
+def _remedy(client: _LockClient) -> str:
     return (
         f"it is in {client.bundle}, not in Hudi's bundle for Spark: add "
         f"packages='org.apache.hudi:{client.bundle}:RELEASE', with the RELEASE of the driver's Hudi"

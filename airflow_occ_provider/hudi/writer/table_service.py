@@ -72,7 +72,7 @@ class Plan(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PlanRule:
     """The rule by which a task treats pending plans.
 
     :param plan_timeout_ms: milliseconds in one state without a heartbeat, after which a plan is dead.
@@ -124,7 +124,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PlanChoice:
     """The plans that a task rolls back, runs and leaves, oldest first, and why.
 
     :param schedule: whether to make a new plan.
@@ -145,8 +145,8 @@ class Choice:
 
 
 def choose(
-    plans: Iterable[Plan], rule: Rule, *, scheduled: bool, outside: Collection[str] = ()
-) -> Choice:
+    plans: Iterable[Plan], rule: PlanRule, *, scheduled: bool, outside: Collection[str] = ()
+) -> PlanChoice:
     """Decide the treatment of a service's pending plans, given oldest first.
 
     :param scheduled: whether a plan of this task run is already completed.
@@ -155,7 +155,7 @@ def choose(
     pending = tuple(plans)
     good = any(plan.own and plan.runs_again for plan in pending)
     wanted = rule.op is not ServiceOp.RUN and not scheduled and not good
-    choice = Choice(schedule=wanted)
+    choice = PlanChoice(schedule=wanted)
     for plan in pending:
         step, reason = rule.step(plan)
         if step is not DeadPlan.LEAVE and plan.time in outside:
