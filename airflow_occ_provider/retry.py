@@ -30,7 +30,7 @@ DEFAULT_BUDGETS: Mapping[str, int] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RetryVerdict:
     """The decision on a failed try.
 
     :param retry: retry it (``True``), fail it for good (``False``), or apply Airflow's own rules
@@ -67,7 +67,7 @@ class ConflictRetry:
         jitter: float,
         *,
         infrastructure: bool = False,
-    ) -> Verdict:
+    ) -> RetryVerdict:
         """Decide on one failed try.
 
         :param error: the error of the try.
@@ -82,20 +82,26 @@ class ConflictRetry:
         if isinstance(error, JobError) or not isinstance(error, OccError):
             return self._own_error(message, spent.get("job", 0), own_retries)
         if not error.retry:
-            return Verdict(False, f"[a retry does not help] {message}")
+            return RetryVerdict(False, f"[a retry does not help] {message}")
         return self._of_cause(error.cause, message, spent, jitter)
 
-    def _of_cause(self, cause: str, message: str, spent: Mapping[str, int], jitter: float) -> Verdict:
+    def _of_cause(
+        self, cause: str, message: str, spent: Mapping[str, int], jitter: float
+    ) -> RetryVerdict:
         used, budget = spent.get(cause, 0), self.budgets.get(cause, 0)
         if used >= budget:
-            return Verdict(False, f"[{cause}, all {budget} retries are spent] {message}")
+            return RetryVerdict(False, f"[{cause}, all {budget} retries are spent] {message}")
         reason = f"[{cause}, retry {used + 1} of {budget}] {message}"
-        return Verdict(True, reason, self._delay(used, jitter), cause)
+        return RetryVerdict(True, reason, self._delay(used, jitter), cause)
 
-    def _own_error(self, message: str, used: int, own_retries: int) -> Verdict:
+    def _own_error(self, message: str, used: int, own_retries: int) -> RetryVerdict:
         if used >= own_retries:
-            return Verdict(False, f"[the job's own error, {own_retries} retries are spent] {message}")
-        return Verdict(None, f"[the job's own error, retry {used + 1} of {own_retries}]", cause="job")
+            return RetryVerdict(
+                False, f"[the job's own error, {own_retries} retries are spent] {message}"
+            )
+        return RetryVerdict(
+            None, f"[the job's own error, retry {used + 1} of {own_retries}]", cause="job"
+        )
 
     def _delay(self, used: int, jitter: float) -> timedelta:
         doubled = self.base_delay * float(2 ** min(used, 16))

@@ -29,7 +29,7 @@ from rich.table import Column, Table
 from airflow_occ_provider.attempts.failure import wasted
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.log.saved_log import read_saved_log
-from airflow_occ_provider.attempts.outcome import Outcome, Reading
+from airflow_occ_provider.attempts.outcome import LogReading, Outcome
 from airflow_occ_provider.embedded.bundle import find_bundle
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.stack import EmbeddedStack
@@ -84,7 +84,7 @@ class Try:
     number: int
     state: str
     seconds: float
-    reading: Reading
+    reading: LogReading
     retry_reason: str | None
 
 

@@ -18,7 +18,7 @@ from airflow_occ_provider.attempts.cleaning import (
 from airflow_occ_provider.attempts.driver import DriverRun, end_earlier
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.outcome import Outcome, Reading
+from airflow_occ_provider.attempts.outcome import LogReading, Outcome
 from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submission import SparkJob, remove_leftovers
@@ -65,7 +65,7 @@ class CleanRun:
         self._log_left(cleaning)
         return cleaning
 
-    def clean(self, drive: Callable[[], tuple[int, Reading]], admitted: Admitted) -> Cleaning:
+    def clean(self, drive: Callable[[], tuple[int, LogReading]], admitted: Admitted) -> Cleaning:
         """Have Hudi clean the table; read the result from the table, and log it.
 
         :param drive: runs the driver once; returns its exit code, and what its log says.
@@ -96,7 +96,7 @@ class CleanRun:
                         self.log.info("The clean of an earlier try was running, and was ended.")
             remove_leftovers(identity)
 
-    def _refuse(self, exit_code: int, reading: Reading, *, is_last: bool) -> None:
+    def _refuse(self, exit_code: int, reading: LogReading, *, is_last: bool) -> None:
         """Refuse a failed driver, unless it collided with another clean and may run again."""
         if has_collided(reading.lines) and not is_last:
             return
@@ -128,7 +128,7 @@ class CleanRun:
 
 def run_clean(
     spark: DriverRun, job: SparkJob, preparation: Preparation, table: str, admitted: Admitted
-) -> tuple[int, Reading]:
+) -> tuple[int, LogReading]:
     """Run Hudi's clean instead of a task's job; return exit code and log reading."""
     job = replace(
         job,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from airflow_occ_provider.attempts.log.facts import Entry
-from airflow_occ_provider.attempts.outcome import Finding, Stop
+from airflow_occ_provider.attempts.outcome import DoomedWrite, Stop
 from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.submission import SparkJob, Submission
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
@@ -60,7 +60,7 @@ class Driver:
     stop: Stop | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     planned: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    found: Finding | None = None
+    found: DoomedWrite | None = None
     stop_for: Callable[[BaseException], Stop | None] = lambda _: None
     show: Callable[[Handle], object] = lambda _: None
     log_read: bool = field(default=False, init=False)

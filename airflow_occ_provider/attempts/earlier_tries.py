@@ -22,7 +22,7 @@ from airflow_occ_provider.attempts.settle import (
 )
 from airflow_occ_provider.attempts.submission import remove_leftovers
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Submitter
-from airflow_occ_provider.attempts.survivor import Fence, Settled, TableState, Wait, judge
+from airflow_occ_provider.attempts.survivor import Fence, Settled, TableWrites, Wait, judge
 from airflow_occ_provider.errors import (
     CommitStateUnknownError,
     DataLossError,
@@ -217,7 +217,7 @@ class EarlierTries:
     def _settle(self, attempt: AttemptRecord) -> Wait | None:
         table = self.open_table(attempt.table)
         for fences_left in reversed(range(_FENCES)):
-            state = TableState.at(table.snapshot(missing_ok=not attempt.instants), now_ms(), self.rule)
+            state = TableWrites.at(table.snapshot(missing_ok=not attempt.instants), now_ms(), self.rule)
             step = judge(attempt, state, self.run.record.waiting)
             if isinstance(step, Wait):
                 return step

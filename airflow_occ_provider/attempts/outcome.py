@@ -80,8 +80,8 @@ class Stop(NamedTuple):
     instant: str | None = None
 
 
-class Finding(NamedTuple):
-    """The finding that Hudi will refuse a write that a driver is making.
+class DoomedWrite(NamedTuple):
+    """A write of a running driver that Hudi will refuse.
 
     :param stop: the reason to end the driver.
     :param found_ms: epoch milliseconds at which it was found.
@@ -92,7 +92,7 @@ class Finding(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LogReading:
     """The outcome of an attempt according to its log alone.
 
     :param outcome: see ``Outcome``; ``unknown`` if only the table could show it.
@@ -119,7 +119,7 @@ class Reading:
     conflict_checked: bool | None = None
 
     @property
-    def without_commit(self) -> Reading:
+    def without_commit(self) -> LogReading:
         """The same, for an attempt of which the table shows no commit."""
         if self.outcome is Outcome.UNKNOWN and self.died:
             return replace(self, outcome=Outcome.HUDI_ERROR)

@@ -18,7 +18,7 @@ from airflow_occ_provider.attempts.jobs import spark_job
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.learned_scope import learn, with_hint
 from airflow_occ_provider.attempts.lock_connection import LockConnection
-from airflow_occ_provider.attempts.outcome import Reading
+from airflow_occ_provider.attempts.outcome import LogReading
 from airflow_occ_provider.attempts.preflight import Preflight
 from airflow_occ_provider.attempts.preparation import (
     Preparation,
@@ -227,7 +227,9 @@ class ProtectedTry:
         """
         refuse_deaths(self.journal, self.spec.deaths)
 
-    def run_clean(self, preparation: Preparation, table: str, admitted: Admitted) -> tuple[int, Reading]:
+    def run_clean(
+        self, preparation: Preparation, table: str, admitted: Admitted
+    ) -> tuple[int, LogReading]:
         """Run Hudi's clean of a table; return the exit code and the log's reading."""
         self.journal.store_identity()
         return run_clean(self.spark, self.job, preparation, table, admitted)

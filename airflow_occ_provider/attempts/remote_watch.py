@@ -15,7 +15,7 @@ from airflow_occ_provider.attempts.lease_audit import planned_in
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.facts import Entry
 from airflow_occ_provider.attempts.log.kept_facts import kept_facts
-from airflow_occ_provider.attempts.outcome import Finding, Stop
+from airflow_occ_provider.attempts.outcome import DoomedWrite, Stop
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
 from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
@@ -81,7 +81,7 @@ class RemoteWatch:
         return self._guards.stop
 
     @property
-    def found(self) -> Finding | None:
+    def found(self) -> DoomedWrite | None:
         """The finding that Hudi will refuse the driver's write, if there is one."""
         return self._early.found
 

@@ -17,8 +17,8 @@ from airflow_occ_provider.attempts.outcome import (
     HAVE_RIVALS,
     REMEDIES,
     UNCHECKED,
+    LogReading,
     Outcome,
-    Reading,
     Stop,
 )
 from airflow_occ_provider.attempts.own_writes import Commits, OwnWrites
@@ -352,7 +352,7 @@ class _Ended:
                 return _Judged(Outcome.MISCONFIGURATION, (UNCHECKED, str(commit)), commit.time)
         return None
 
-    def _lines(self, reading: Reading) -> tuple[str, ...]:
+    def _lines(self, reading: LogReading) -> tuple[str, ...]:
         if self.log.end is None and self.log.reports_end and reading.outcome is Outcome.KILLED:
             return (*reading.lines, "the driver ended before its runner could report an end")
         return reading.lines

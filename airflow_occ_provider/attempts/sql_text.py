@@ -98,7 +98,7 @@ def read_sql(text: str, table: str, name: str) -> SqlText:
     :raises ConfigurationError: if it does not parse, writes another table, or does not write exactly
         once; or for a statement that Hudi's check for conflicts does not cover.
     """
-    reader = _Reader(canonical_table(table), _parts(name))
+    reader = _ScriptReader(canonical_table(table), _parts(name))
     statements = tuple(split(text))
     for statement in statements:
         reader.take(statement)
@@ -156,7 +156,7 @@ def split(text: str) -> Iterator[str]:
         yield text[begun : ended + 1]
 
 
-class _Reader:
+class _ScriptReader:
     """Reads statement by statement.
 
     :param path: the canonical path of the table.

@@ -56,8 +56,8 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class TableState:
-    """The state of the table at one moment.
+class TableWrites:
+    """The writes of a table at one moment.
 
     :param over: requested times of the writes that are completed, or rolled back.
     :param ticks: epoch milliseconds of each heartbeat's last tick, by requested time.
@@ -70,7 +70,7 @@ class TableState:
     rule: HeartbeatRule
 
     @classmethod
-    def at(cls, snapshot: Snapshot, now_ms: int, rule: HeartbeatRule) -> TableState:
+    def at(cls, snapshot: Snapshot, now_ms: int, rule: HeartbeatRule) -> TableWrites:
         """Read the state from a snapshot."""
         pending = frozenset(instant.time for instant in snapshot.timeline.pending_writes())
         completed = frozenset(instant.time for instant in snapshot.timeline.completed_writes())
@@ -142,12 +142,12 @@ def dangling(attempts: Iterable[AttemptRecord], snapshot: Snapshot) -> tuple[Dan
     return tuple(found)
 
 
-def judge(attempt: AttemptRecord, state: TableState, waiting: Waiting | None) -> Settled | Wait | Fence:
+def judge(attempt: AttemptRecord, state: TableWrites, waiting: Waiting | None) -> Settled | Wait | Fence:
     """Decide what has to be done about an earlier attempt before the next one."""
     return _observed(attempt, state) if attempt.end else _unobserved(attempt, state, waiting)
 
 
-def _observed(attempt: AttemptRecord, state: TableState) -> Settled | Wait:
+def _observed(attempt: AttemptRecord, state: TableWrites) -> Settled | Wait:
     own = tuple(time for time in attempt.instants if time in state.pending)
     if attempt.log_read:
         return Settled(own)
@@ -165,7 +165,7 @@ def _observed(attempt: AttemptRecord, state: TableState) -> Settled | Wait:
 
 
 def _unobserved(
-    attempt: AttemptRecord, state: TableState, waiting: Waiting | None
+    attempt: AttemptRecord, state: TableWrites, waiting: Waiting | None
 ) -> Settled | Wait | Fence:
     recorded = [time for time in attempt.instants if time in state.pending]
     known = recorded or [time for time in (waiting.instants if waiting else ()) if time in state.pending]
@@ -187,7 +187,7 @@ def _unobserved(
 
 
 def _silent(
-    attempt: AttemptRecord, where: str, state: TableState, waiting: Waiting | None
+    attempt: AttemptRecord, where: str, state: TableWrites, waiting: Waiting | None
 ) -> Settled | Wait:
     """Judge an attempt without a recorded instant: any beating instant may be its own."""
     if waiting is None or not waiting.instants:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.journal import Journal, now_ms
-from airflow_occ_provider.attempts.outcome import Finding, Outcome, Stop
+from airflow_occ_provider.attempts.outcome import DoomedWrite, Outcome, Stop
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.attempts.survivor import Wait
 from airflow_occ_provider.errors import AdmissionTimeoutError, CommitStateUnknownError
@@ -97,7 +97,7 @@ class DriverEvent:
     facts: Mapping[str, Any] = field(default_factory=dict)
     planned: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_leased: bool = False
-    found: Finding | None = None
+    found: DoomedWrite | None = None
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> DriverEvent:
@@ -111,7 +111,7 @@ class DriverEvent:
             facts=event.get("facts", {}),
             planned=event.get("planned", {}),
             is_leased=event.get("is_leased", False),
-            found=Finding(evidence, found["found_ms"]) if evidence and found else None,
+            found=DoomedWrite(evidence, found["found_ms"]) if evidence and found else None,
         )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from airflow_occ_provider.attempts.log.saved_log import read_saved_log
-from airflow_occ_provider.attempts.outcome import Reading
+from airflow_occ_provider.attempts.outcome import LogReading
 from airflow_occ_provider.cli.output import print_described
 
 _HEAD = 4096
@@ -91,7 +91,7 @@ def _encoding(head: bytes) -> str:
     return "utf-8"
 
 
-def _described(reading: Reading) -> dict[str, Any]:
+def _described(reading: LogReading) -> dict[str, Any]:
     return {
         "outcome": reading.outcome,
         "instant": reading.instant,
@@ -101,7 +101,7 @@ def _described(reading: Reading) -> dict[str, Any]:
     }
 
 
-def _as_text(reading: Reading) -> str:
+def _as_text(reading: LogReading) -> str:
     rows = [("outcome", reading.outcome), ("instant", reading.instant or "-")]
     if reading.rival:
         rows.append(("rival", reading.rival))

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, WriteState
+from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, HeartbeatState
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 
@@ -24,7 +24,7 @@ class Course:
 
     def at(self, now_s, *, tick_s=None, instant=T, **state):
         last_ms = None if tick_s is None else EPOCH_MS + (tick_s + self.ahead_s) * 1000
-        return self.take(now_s, WriteState(instant, last_ms, **state))
+        return self.take(now_s, HeartbeatState(instant, last_ms, **state))
 
     def take(self, now_s, state):
         lines = self.alarm.take(state, EPOCH_MS + now_s * 1000, 7_000 + now_s)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, WriteState
+from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, HeartbeatState
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.kept_facts import kept_facts, recall
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
@@ -173,7 +173,7 @@ def observed(alarm, *ticks_s, rollback_at=None):
     for number, tick_s in enumerate(ticks_s):
         rollback = SOON if rollback_at is not None and number >= rollback_at else None
         at_s = 10 * number
-        alarm.take(WriteState(T1, 1_000 * tick_s, rollback), 1_000 * at_s, float(at_s))
+        alarm.take(HeartbeatState(T1, 1_000 * tick_s, rollback), 1_000 * at_s, float(at_s))
     return alarm.stop.outcome if alarm.stop else None
 
 

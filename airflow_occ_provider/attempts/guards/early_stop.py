@@ -15,7 +15,7 @@ from airflow_occ_provider.attempts.guards.earlier_writer import EarlierWriter
 from airflow_occ_provider.attempts.guards.own_write import running_write
 from airflow_occ_provider.attempts.guards.table_views import TableView
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.outcome import Finding, Outcome, Stop
+from airflow_occ_provider.attempts.outcome import DoomedWrite, Outcome, Stop
 from airflow_occ_provider.hudi.conflict.strategy import (
     INDEX_OPTION,
     STRATEGY_OPTION,
@@ -54,7 +54,7 @@ def applied_mode(wanted: EarlyStop, options: Mapping[str, str], logger: Any) -> 
     return EarlyStop.OFF
 
 
-def log_outcomes(logger: Any, findings: Iterable[Finding | None], outcome: Outcome) -> None:
+def log_outcomes(logger: Any, findings: Iterable[DoomedWrite | None], outcome: Outcome) -> None:
     """Log what became of a write that was found to be lost, or that was to give way.
 
     :param outcome: of the attempt, by the table. Only a lost write that committed is a surprise.
@@ -98,9 +98,9 @@ class EarlyStopGuard:
     logger: Any
     earlier: EarlierWriter | None = None
     point: ComparisonPoint = field(init=False)
-    found: Finding | None = field(default=None, init=False)
+    found: DoomedWrite | None = field(default=None, init=False)
     """The finding that the write is lost, once there is one."""
-    choice: Finding | None = field(default=None, init=False)
+    choice: DoomedWrite | None = field(default=None, init=False)
     """The choice that another task's write goes on in its place, once there is one."""
     _judged: tuple[str, frozenset[str]] = field(default=("", frozenset()), init=False)
     _ended: threading.Event = field(default_factory=threading.Event, init=False)
@@ -134,13 +134,13 @@ class EarlyStopGuard:
         if stop is None or self._ended.is_set():
             return
         if ours == running_write(self.log, snapshot, view.ticks):  # the log goes on meanwhile
-            self._keep(Finding(stop, round(time.time() * 1000)))
+            self._keep(DoomedWrite(stop, round(time.time() * 1000)))
 
     def end(self) -> None:
         """Find nothing more."""
         self._ended.set()
 
-    def _keep(self, finding: Finding) -> None:
+    def _keep(self, finding: DoomedWrite) -> None:
         if finding.stop.outcome is not Outcome.YIELDED:
             self.found = finding
             self.logger.warning("%s.", finding.stop.line)

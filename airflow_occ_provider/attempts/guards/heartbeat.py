@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, WriteState
+from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, HeartbeatState
 from airflow_occ_provider.attempts.guards.table_views import TableView
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Stop
@@ -79,7 +79,7 @@ class HeartbeatAlarm:
 
     def _current(
         self, snapshot: Snapshot, own: tuple[str, ...], ticks: Mapping[str, int]
-    ) -> WriteState | None:
+    ) -> HeartbeatState | None:
         """Return the driver's youngest write in this table, unless it is over.
 
         A write that lost a conflict is over, too: Hudi abandons it, and may retry as a new instant.
@@ -91,7 +91,7 @@ class HeartbeatAlarm:
                 if is_over or instant in self.log.instants.conflicts:
                     return None
                 foreign = rollback and not self._has_requested(rollback.time)
-                return WriteState(
+                return HeartbeatState(
                     instant,
                     ticks.get(instant),
                     rollback.time if rollback and foreign else None,

@@ -15,7 +15,7 @@ from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, HeartbeatRule, Liveness
 
 
-class WriteState(NamedTuple):
+class HeartbeatState(NamedTuple):
     """One observation of the write that a driver is making.
 
     :param last_ms: epoch milliseconds of its heartbeat's last tick; ``None`` without a heartbeat.
@@ -62,7 +62,7 @@ class Alarm:
         """Milliseconds until Hudi counts the current write as dead, at the last check."""
         return self._heartbeat.margin_ms
 
-    def take(self, state: WriteState | None, now_ms: int, now_s: float) -> list[LogLine]:
+    def take(self, state: HeartbeatState | None, now_ms: int, now_s: float) -> list[LogLine]:
         """Take the next observation; return the lines to log.
 
         :param state: the observation; ``None`` if the driver is not writing.
@@ -101,7 +101,7 @@ class Alarm:
         self._logged = Liveness.ALIVE
         self._timer_logged = False
 
-    def _reason(self, state: WriteState, still_s: float) -> Stop | None:
+    def _reason(self, state: HeartbeatState, still_s: float) -> Stop | None:
         stands_still = still_s > self._tolerance_s
         is_taken = state.rollback and state.last_ms is not None and not stands_still
         if is_taken and self._had_expired:  # a lazy clean may do that, and the driver woke up later
@@ -125,7 +125,7 @@ class Alarm:
             )
         return None
 
-    def _timer_lines(self, state: WriteState) -> list[LogLine]:
+    def _timer_lines(self, state: HeartbeatState) -> list[LogLine]:
         if self._timer_logged or state.is_committing:
             return []
         self._timer_logged = True
@@ -138,7 +138,7 @@ class Alarm:
             )
         ]
 
-    def _heartbeat_lines(self, state: WriteState, now_ms: int, still_s: float) -> list[LogLine]:
+    def _heartbeat_lines(self, state: HeartbeatState, now_ms: int, still_s: float) -> list[LogLine]:
         now = self._heartbeat.liveness
         if now is Liveness.NONE:  # a live writer would have created it again by its next tick
             is_gone = self._has_ticked and still_s * 1000 > self._rule.interval_ms
@@ -166,7 +166,7 @@ class Alarm:
             f"from {self._tolerance_s:g} s on Hudi counts it as dead."
         )
 
-    def _prospect(self, state: WriteState) -> str:
+    def _prospect(self, state: HeartbeatState) -> str:
         refused = "" if state.is_committing else "Hudi refuses the commit, and "
         return (
             f"A late tick recovers it. If it stays so, {refused}the lazy clean of another writer may "

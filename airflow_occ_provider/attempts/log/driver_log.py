@@ -25,7 +25,7 @@ from airflow_occ_provider.attempts.log.hudi_failures import (
 )
 from airflow_occ_provider.attempts.log.own_instants import OwnInstants, operations_in
 from airflow_occ_provider.attempts.log.printed import PrintedExceptions
-from airflow_occ_provider.attempts.outcome import HAVE_RIVALS, Outcome, Reading, was_killed
+from airflow_occ_provider.attempts.outcome import HAVE_RIVALS, LogReading, Outcome, was_killed
 
 _APPLICATION = re.compile(
     r"(?:Submitted application (?=application_)|Connected to Spark cluster with app ID )([\w-]+)"
@@ -134,7 +134,7 @@ class DriverLog:
         """
         return "" if code or self.protected or self.unprotected or not is_read else _UNPROVEN
 
-    def outcome_of(self, code: int, *, is_read: bool = True) -> tuple[int, Reading]:
+    def outcome_of(self, code: int, *, is_read: bool = True) -> tuple[int, LogReading]:
         """Return the exit code of a service's driver, and what its log says.
 
         :param code: as the submitter observed it, negative for a signal.
@@ -142,7 +142,7 @@ class DriverLog:
         """
         unproven = self.unproven(code, is_read=is_read)
         if unproven:
-            return _EXIT_UNPROTECTED, Reading(Outcome.MISCONFIGURATION, lines=(unproven,))
+            return _EXIT_UNPROTECTED, LogReading(Outcome.MISCONFIGURATION, lines=(unproven,))
         code = self.exit_code(code, is_read=is_read)
         return code, self.read(code).without_commit
 
@@ -160,7 +160,7 @@ class DriverLog:
             return self.end == 0 and (not code or was_killed(code))
         return not was_stopped and not self.exit_code(code, is_read=is_read)
 
-    def read(self, exit_code: int | None = None) -> Reading:
+    def read(self, exit_code: int | None = None) -> LogReading:
         """Return the attempt's outcome, for an attempt without a commit.
 
         :param exit_code: the driver's, negative for a signal; by default the one that its runner
@@ -223,7 +223,7 @@ class DriverLog:
 
 def reading_of(
     instants: OwnInstants, diagnosis: Diagnosis, lines: Sequence[str], named: str | None
-) -> Reading:
+) -> LogReading:
     """Return the outcome of a driver with what its log says of its instants.
 
     :param lines: that decide, as they were logged.
@@ -234,7 +234,7 @@ def reading_of(
     written = loser if loser in requested else next(reversed(requested), loser)
     last_lost = next(reversed(instants.conflicts), None)
     dead = max(instants.dead_timers, default=None)
-    return Reading(
+    return LogReading(
         diagnosis.outcome,
         instant=written or diagnosis.instant or named or last_lost or dead,
         rival=(winner or diagnosis.rival) if diagnosis.outcome in HAVE_RIVALS else None,

@@ -31,7 +31,7 @@ from airflow_occ_provider.attempts.log.hudi_failures import (
 )
 from airflow_occ_provider.attempts.log.own_instants import OwnInstants
 from airflow_occ_provider.attempts.log.printed import PrintedChain, PrintedExceptions
-from airflow_occ_provider.attempts.outcome import HAVE_RIVALS, Outcome, Reading, was_killed
+from airflow_occ_provider.attempts.outcome import HAVE_RIVALS, LogReading, Outcome, was_killed
 
 _AROUND = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|(?:\s+(?:source|loc)=\S+)+\s*$"
@@ -73,7 +73,7 @@ _AFTER_COMMIT = (
 )
 
 
-def read_saved_log(lines: Iterable[str], exit_code: int | None = None) -> Reading:
+def read_saved_log(lines: Iterable[str], exit_code: int | None = None) -> LogReading:
     """Return the outcome of a driver according to its saved log.
 
     Of what ``yarn logs`` prints of an application, the container of its last driver counts.
@@ -169,7 +169,7 @@ class _SavedLog:
         first = chain.lines[0] if chain.lines else ""
         return first.startswith(("org.apache.hudi.org.", *lines))
 
-    def read(self, exit_code: int | None) -> Reading:
+    def read(self, exit_code: int | None) -> LogReading:
         """Return the outcome.
 
         :param exit_code: the driver's; by default the one in Airflow's log.
@@ -213,10 +213,10 @@ class _SavedLog:
         others = exceptions[last:] if is_hudis else exceptions
         return exceptions[last] if len({each.diagnosis.outcome for each in others}) == 1 else None
 
-    def _settlement(self, settled: re.Match[str]) -> Reading:
+    def _settlement(self, settled: re.Match[str]) -> LogReading:
         """Return the outcome that the task has logged."""
         outcome = Outcome(settled["outcome"])
-        return Reading(
+        return LogReading(
             outcome,
             instant=None if settled["instant"] == "-" else settled["instant"],
             rival=self._rival if outcome in HAVE_RIVALS else None,
