@@ -24,7 +24,7 @@ from airflow_occ_provider.ui.known_tables import TableSource
 from airflow_occ_provider.ui.rows import MOST_ROWS
 from airflow_occ_provider.ui.table_readers import Readers
 from airflow_occ_provider.ui.table_reads import TableReading, TableReads, page_end
-from airflow_occ_provider.ui.view import DEFAULT_RANGE, RANGES, AttemptsView, TablesView, TableView
+from airflow_occ_provider.ui.view import DEFAULT_RANGE, RANGES, AttemptsPage, TablePage, TablesPage
 
 _UNMAPPED = ("-1", "{MAP_INDEX}")  # Airflow fills the token in for mapped tasks alone
 _MAPPED = re.compile(r"[0-9]{1,9}")
@@ -58,14 +58,14 @@ async def tables(request: Request) -> Response:
     _reads(request).start(await _catalog(request).named(end_s))
     sources = await _catalog(request).tables(end_s)
     readings = await asyncio.gather(
-        *(_reads(request).table(one, end_s, with_verdicts=False) for one in sources.values())
+        *(_reads(request).table(source, end_s, with_verdicts=False) for source in sources.values())
     )
 
-    def page() -> str:
-        shown = sorted(map(known_table, readings), key=lambda one: one.path)
-        return pages.tables_page(TablesView(tuple(shown), _now_ms()))
+    def render() -> str:
+        shown = sorted(map(known_table, readings), key=lambda table: table.path)
+        return pages.tables_page(TablesPage(tuple(shown), _now_ms()))
 
-    return await answers.rendered(page)
+    return await answers.rendered(render)
 
 
 @_router.get("/t/{key}", dependencies=TABLES)
@@ -85,11 +85,11 @@ async def table(request: Request, key: str, user: GetUserDep, span: Range = DEFA
     seen_by = await viewer(user, "../../", await _catalog(request).site(end_s))
     states = await run_in_threadpool(_task_states, reading)
 
-    def page() -> str:
+    def render() -> str:
         shown = known_table(reading, published.signed(source.path))
-        return pages.table_page(TableView(shown, _now_ms(), seen_by, span, states))
+        return pages.table_page(TablePage(shown, _now_ms(), seen_by, span, states))
 
-    return await answers.rendered(page)
+    return await answers.rendered(render)
 
 
 @_router.get("/attempts/{dag_id}/{run_id}/{task_id}/{map_index}", dependencies=ATTEMPTS)
@@ -102,20 +102,22 @@ async def attempts(
     except ValueError as error:
         raise HTTPException(404) from error
     end_s = page_end()
-    paths = {one.table for one in record.attempts} if record else set()
+    paths = {attempt.table for attempt in record.attempts} if record else set()
     named = await _catalog(request).of_paths(paths, end_s)
-    readings = await asyncio.gather(*(_reads(request).table(one, end_s) for one in named.values()))
-    problems = [one.storage.problem for one in readings if one.storage and one.storage.problem]
-    view = AttemptsView(
+    readings = await asyncio.gather(*(_reads(request).table(source, end_s) for source in named.values()))
+    problems = [
+        reading.storage.problem for reading in readings if reading.storage and reading.storage.problem
+    ]
+    page = AttemptsPage(
         *task,
         record,
         attempts_of(record, dict(zip(named, readings, strict=True))) if record else (),
         _now_ms(),
         await viewer(user, "../../../../", await _catalog(request).site(end_s)),
         " ".join(dict.fromkeys(problems)),
-        {path: one.key for path, one in named.items()},
+        {path: source.key for path, source in named.items()},
     )
-    return await answers.rendered(partial(pages.attempts_page, view))
+    return await answers.rendered(partial(pages.attempts_page, page))
 
 
 @_router.get("/static/{name}", dependencies=SIGNED_IN)
@@ -125,10 +127,10 @@ async def static(name: str) -> Response:
 
 
 async def _source(request: Request, key: str, until_s: float) -> TableSource:
-    found = await _catalog(request).find(key, until_s)
-    if found is None:
+    source = await _catalog(request).find(key, until_s)
+    if source is None:
         raise HTTPException(404)
-    return found
+    return source
 
 
 def _task_states(reading: TableReading) -> dict[Owner, str]:

@@ -61,9 +61,9 @@ class Catalog:
 
         :param until_s: see ``table_reads.page_end``.
         """
-        given = conf.get(SECTION, "ui_tables", fallback=None)
-        if given != self._configured[0]:  # else what is wrong in it was logged before
-            self._configured = given, configured_tables()
+        tables_json = conf.get(SECTION, "ui_tables", fallback=None)
+        if tables_json != self._configured[0]:  # else what is wrong in it was logged before
+            self._configured = tables_json, configured_tables()
         return (*self._configured[1], *(await self.published(until_s)).tables.values())
 
     async def tables(self, until_s: float) -> dict[str, TableSource]:
@@ -72,7 +72,7 @@ class Catalog:
         :param until_s: see ``table_reads.page_end``.
         """
         named = await self.named(until_s)
-        locks = {one.lock_conn_id for one in named if one.lock_conn_id}
+        locks = {source.lock_conn_id for source in named if source.lock_conn_id}
         half_s = (time.monotonic() + until_s) / 2  # the page's own reads have the other half
         return union(named, await self._reads.queues(locks, half_s))
 
@@ -89,11 +89,13 @@ class Catalog:
 
         :param until_s: see ``table_reads.page_end``; the queues are read only if they alone know one.
         """
-        canonical = {path: one for path in paths if (one := _canonical(path))}
-        known = {one.path: one for one in union(await self.named(until_s), {}).values()}
-        if not known.keys() >= set(canonical.values()):
-            known = {one.path: one for one in (await self.tables(until_s)).values()}
-        return {path: known[one] for path, one in canonical.items() if one in known}
+        canonical = {path: table_path for path in paths if (table_path := _canonical(path))}
+        sources = {source.path: source for source in union(await self.named(until_s), {}).values()}
+        if not sources.keys() >= set(canonical.values()):
+            sources = {source.path: source for source in (await self.tables(until_s)).values()}
+        return {
+            path: sources[table_path] for path, table_path in canonical.items() if table_path in sources
+        }
 
 
 def _canonical(path: str) -> str | None:

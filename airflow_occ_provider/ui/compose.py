@@ -11,10 +11,10 @@ from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.overview.values import TableState
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.hudi.writer.fate import Fate
-from airflow_occ_provider.ui.shared_read import Reading
+from airflow_occ_provider.ui.shared_read import SharedValue
 from airflow_occ_provider.ui.table_readers import REQUEST_TIMEOUT_S, SHOWN_S
 from airflow_occ_provider.ui.table_reads import TableReading
-from airflow_occ_provider.ui.view import Attempt, KnownTable, Reach
+from airflow_occ_provider.ui.view import AttemptRow, KnownTable, Reach
 
 
 def known_table(reading: TableReading, signed: Mapping[str, Signature] | None = None) -> KnownTable:
@@ -36,19 +36,19 @@ def known_table(reading: TableReading, signed: Mapping[str, Signature] | None = 
     )
 
 
-def attempts_of(record: TaskRecord, readings: Mapping[str, TableReading]) -> tuple[Attempt, ...]:
+def attempts_of(record: TaskRecord, readings: Mapping[str, TableReading]) -> tuple[AttemptRow, ...]:
     """Return the attempts of a task run, with what their tables show of them.
 
     :param readings: of the tables that are known, by the path that the attempts name.
     """
-    storages = {path: one.storage for path, one in readings.items()}
-    return tuple(_attempt(one, storages.get(one.table)) for one in record.attempts)
+    storages = {path: reading.storage for path, reading in readings.items()}
+    return tuple(_attempt(attempt, storages.get(attempt.table)) for attempt in record.attempts)
 
 
-def _attempt(record: AttemptRecord, reading: Reading[TableState] | None) -> Attempt:
-    state = reading.value if reading else None
-    if reading is None or state is None:
-        return Attempt(record, committed=_recorded(record))
+def _attempt(record: AttemptRecord, storage: SharedValue[TableState] | None) -> AttemptRow:
+    state = storage.value if storage else None
+    if storage is None or state is None:
+        return AttemptRow(record, committed=_recorded(record))
     signed = (record.identity, record.try_number)
     commits = [
         bar.instant
@@ -59,11 +59,11 @@ def _attempt(record: AttemptRecord, reading: Reading[TableState] | None) -> Atte
     ]
     instants = {time: _fate(time, state) for time in record.instants}
     if commits:
-        return Attempt(record, instants, commits[-1], committed=True)
-    is_new = not (reading.problem or reading.is_late)
+        return AttemptRow(record, instants, commits[-1], committed=True)
+    is_new = not (storage.problem or storage.is_late)
     is_shown = is_new and record.started_ms >= state.at_ms - SHOWN_S * 1000
     recorded = _recorded(record)
-    return Attempt(record, instants, None, False if recorded is None and is_shown else recorded)
+    return AttemptRow(record, instants, None, False if recorded is None and is_shown else recorded)
 
 
 def _recorded(record: AttemptRecord) -> bool | None:
@@ -77,20 +77,20 @@ def _fate(instant: str, state: TableState) -> str:
     for edge in state.edges:
         if (edge.kind, edge.target) == ("rollback", instant):
             return f"rolled back by {edge.source}"
-    found = next((bar for bar in state.bars if bar.instant == instant), None)
-    return found.fate.value if found else "not in the last 24 hours"
+    shown = next((bar for bar in state.bars if bar.instant == instant), None)
+    return shown.fate.value if shown else "not in the last 24 hours"
 
 
-def _reach(reading: Reading[Any] | None) -> Reach:
-    if reading is None:
+def _reach(shared: SharedValue[Any] | None) -> Reach:
+    if shared is None:
         return Reach()
-    answers = None if reading.age_s is None else True
-    is_slow = reading.value is None or (reading.running_s or 0) >= REQUEST_TIMEOUT_S
+    answers = None if shared.age_s is None else True
+    is_slow = shared.value is None or (shared.running_s or 0) >= REQUEST_TIMEOUT_S
     return Reach(
-        False if reading.problem else answers,
-        _ms_before(reading.age_s),
-        reading.problem,
-        _ms_before(reading.running_s) if is_slow else None,
+        False if shared.problem else answers,
+        _ms_before(shared.age_s),
+        shared.problem,
+        _ms_before(shared.running_s) if is_slow else None,
     )
 
 

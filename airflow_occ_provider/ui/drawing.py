@@ -41,13 +41,13 @@ class Mark:
         """Its cross; empty without one."""
         if self.cross is None:
             return ""
-        left, right = f"{self.cross - 5:.1f}", f"{self.cross + 5:.1f}"
+        begin, end = f"{self.cross - 5:.1f}", f"{self.cross + 5:.1f}"
         top, bottom = self.y + 1, self.y + BAR - 1
-        return f"M{left} {top}L{right} {bottom}M{left} {bottom}L{right} {top}"
+        return f"M{begin} {top}L{end} {bottom}M{begin} {bottom}L{end} {top}"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AxisRow:
     """The instants of one writer.
 
     :param wasted: the time of its writes in the range that came to nothing, also of those that are left
@@ -85,7 +85,7 @@ class TimeAxis:
 
     since_ms: int
     until_ms: int
-    rows: tuple[Row, ...]
+    rows: tuple[AxisRow, ...]
     arrows: tuple[Arrow, ...]
     ticks: tuple[tuple[float, str], ...]
     left_out: int = 0

@@ -54,10 +54,10 @@ class TableSource:
 
         :raises ConfigurationError: if it does not describe one.
         """
-        given = value if isinstance(value, Mapping) else {}
-        path = canonical_table(given.get("table"))
-        key = given.get("key") or table_key(path)
-        storage, lock = given.get("storage_conn_id") or None, given.get("lock_conn_id") or None
+        fields = value if isinstance(value, Mapping) else {}
+        path = canonical_table(fields.get("table"))
+        key = fields.get("key") or table_key(path)
+        storage, lock = fields.get("storage_conn_id") or None, fields.get("lock_conn_id") or None
         if not (isinstance(storage, str | None) and isinstance(lock, str | None)):
             raise _wrong("a connection is not a text", "give the id of a connection")
         if not (isinstance(key, str) and _KEY.fullmatch(key)):
@@ -90,7 +90,7 @@ class Published:
         return {
             time: Signature("", *task, try_number=0)
             for task, times in self.instants.items()
-            if (known := self.tables.get(task)) and known.path == path
+            if (source := self.tables.get(task)) and source.path == path
             for time in times
         }
 
@@ -112,7 +112,7 @@ def read_published() -> Published:
         for query in (newest_xcoms(TABLE_KEY), _newest_of_each_task(TABLE_KEY)):
             for *names, value in session.execute(query):
                 described = _described([_without_key(value)], logging.DEBUG)
-                tables.update((TaskKey(*names), one) for one in described)
+                tables.update((TaskKey(*names), source) for source in described)
         for *names, value in session.execute(newest_xcoms(INSTANTS_KEY)):
             if isinstance(value, list):
                 instants[TaskKey(*names)] = tuple(map(str, value))
@@ -143,21 +143,21 @@ def union(
 
     :param queues: the requests in the queues of lock connections, by connection.
     """
-    found = dict[str, TableSource]()
-    for one in (*named, *_queued(queues)):
-        found.setdefault(one.path, one)
-    return {one.key: one for one in found.values()}
+    sources = dict[str, TableSource]()
+    for source in (*named, *_queued(queues)):
+        sources.setdefault(source.path, source)
+    return {source.key: source for source in sources.values()}
 
 
 def by_key(tables: Mapping[str, TableSource], key: str) -> TableSource | None:
     """Return a table by its key, or by the one that links of tasks have."""
-    named = (one for one in tables.values() if table_key(one.path) == key)
+    named = (source for source in tables.values() if table_key(source.path) == key)
     return tables.get(key) or next(named, None)
 
 
 def _queued(queues: Mapping[str, Iterable[QueuedRequest]]) -> Iterator[TableSource]:
     for lock_conn_id, requests in queues.items():
-        paths = {path for one in requests if not one.unknown for path in one.request.tables}
+        paths = {path for queued in requests if not queued.unknown for path in queued.request.tables}
         for path in sorted(path for path in paths if not path.endswith(HINTS)):
             try:
                 yield TableSource(table_key(path), path, None, lock_conn_id, is_read=False)

@@ -11,7 +11,7 @@ from airflow_occ_provider.attempts.identity import TaskKey
 from airflow_occ_provider.spelling import spell_owner, spell_span, spell_time
 from airflow_occ_provider.ui import drawing, links, rows, words
 from airflow_occ_provider.ui.time_axis import time_axis
-from airflow_occ_provider.ui.view import RANGES, AttemptsView, TablesView, TableView
+from airflow_occ_provider.ui.view import RANGES, AttemptsPage, TablePage, TablesPage
 
 _FILTERS = {
     function.__name__: function
@@ -19,43 +19,43 @@ _FILTERS = {
 }
 
 
-def tables_page(view: TablesView) -> str:
+def tables_page(page: TablesPage) -> str:
     """Return the page of all tables."""
-    return _render("tables.html", view)
+    return _render("tables.html", page)
 
 
-def table_page(view: TableView) -> str:
+def table_page(page: TablePage) -> str:
     """Return the page of one table."""
     return _render(
         "table.html",
-        view,
-        axis=_axis(view),
+        page,
+        axis=_axis(page),
         drawing=drawing,
         ranges=RANGES,
         most=rows.MOST_ROWS,
-        queue=rows.queue_rows(view),
-        writers=rows.writer_rows(view),
-        services=rows.service_rows(view),
+        queue=rows.queue_rows(page),
+        writers=rows.writer_rows(page),
+        services=rows.service_rows(page),
     )
 
 
-def attempts_page(view: AttemptsView) -> str:
+def attempts_page(page: AttemptsPage) -> str:
     """Return the page of a task run's attempts."""
-    path = TaskKey(view.dag_id, view.run_id, view.task_id, view.map_index).path
+    path = TaskKey(page.dag_id, page.run_id, page.task_id, page.map_index).path
     return _render(
-        "attempts.html", view, name=spell_owner(path), href=links.task_link(view.viewer.home, path)
+        "attempts.html", page, name=spell_owner(path), href=links.task_link(page.viewer.home, path)
     )
 
 
-def _axis(view: TableView) -> drawing.TimeAxis | None:
-    state = view.table.state
+def _axis(page: TablePage) -> drawing.TimeAxis | None:
+    state = page.table.state
     if state is None:
         return None
-    return time_axis(state.bars, state.edges, state.at_ms, RANGES[view.span], view.viewer)
+    return time_axis(state.bars, state.edges, state.at_ms, RANGES[page.span], page.viewer)
 
 
-def _render(template: str, view: object, **values: Any) -> str:
-    return _environment().get_template(template).render(view=view, **values)
+def _render(template: str, page: object, **values: Any) -> str:
+    return _environment().get_template(template).render(page=page, **values)
 
 
 @cache

@@ -111,9 +111,9 @@ class ReaderProcess:
 
 def _start(calls: int, idle_s: float) -> _Started:
     pipes = [Pipe() for _ in range(calls)]
-    theirs = [one.fileno() for _, one in pipes]
-    command = [sys.executable, "-m", __name__, str(os.getpid()), str(idle_s), *map(str, theirs)]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=theirs)
+    descriptors = [pipe.fileno() for _, pipe in pipes]
+    command = [sys.executable, "-m", __name__, str(os.getpid()), str(idle_s), *map(str, descriptors)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=descriptors)
     free = SimpleQueue[Connection]()
     for ours, their in pipes:
         their.close()
@@ -160,11 +160,11 @@ def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the process that started it
     parent, idle_s = int(arguments[0]), float(arguments[1])
     readers, ended = LocalReaders(), threading.Event()
-    answering = [_Answering(Connection(int(one)), readers, ended) for one in arguments[2:]]
-    for one in answering:
-        one.start()
+    threads = [_Answering(Connection(int(descriptor)), readers, ended) for descriptor in arguments[2:]]
+    for thread in threads:
+        thread.start()
     while os.getppid() == parent and not ended.wait(_CHECK_S):
-        if time.monotonic() - max(one.idle_since_s for one in answering) >= idle_s:
+        if time.monotonic() - max(thread.idle_since_s for thread in threads) >= idle_s:
             break
     signal.raise_signal(signal.SIGKILL)  # a read that hangs would keep it from ending
 

@@ -12,7 +12,7 @@ from airflow_occ_provider.hudi.format.instant import State
 from airflow_occ_provider.leases.rules import Blocker, Scope
 from airflow_occ_provider.spelling import spell_span, spell_time
 from airflow_occ_provider.ui.links import Party, Viewer, of_request, of_signature
-from airflow_occ_provider.ui.view import TableView
+from airflow_occ_provider.ui.view import TablePage
 from airflow_occ_provider.ui.words import margin, state
 
 MOST_ROWS = 100
@@ -29,7 +29,7 @@ class Names:
     @classmethod
     def of(cls, names: Iterable[str]) -> Names:
         """Return the first ``MOST_NAMES`` of them."""
-        every = tuple(one or "unpartitioned" for one in names)
+        every = tuple(name or "unpartitioned" for name in names)
         return cls(every[:MOST_NAMES], max(len(every) - MOST_NAMES, 0))
 
 
@@ -84,39 +84,41 @@ class ServiceRow:
     age: str
 
 
-def queue_rows(view: TableView) -> tuple[QueueRow, ...]:
+def queue_rows(page: TablePage) -> tuple[QueueRow, ...]:
     """Return the first rows of the queue; none if it was not asked for."""
-    queue = view.table.state.queue if view.table.state else None
-    return tuple(_queued(line, view) for line in (queue or ())[:MOST_ROWS])
+    queue = page.table.state.queue if page.table.state else None
+    return tuple(_queued(line, page) for line in (queue or ())[:MOST_ROWS])
 
 
-def writer_rows(view: TableView) -> tuple[WriterRow, ...]:
+def writer_rows(page: TablePage) -> tuple[WriterRow, ...]:
     """Return the first rows of the pending writes."""
-    if not (found := view.table.state):
+    if not (table_state := page.table.state):
         return ()
-    signed = found.signatures
-    owners = {instant: of_signature(one, view.viewer) for instant, one in signed.items()}
-    return tuple(_writer(one, owners.get(one.instant.time)) for one in found.writers[:MOST_ROWS])
+    signatures = table_state.signatures
+    owners = {instant: of_signature(signature, page.viewer) for instant, signature in signatures.items()}
+    return tuple(
+        _writer(writer, owners.get(writer.instant.time)) for writer in table_state.writers[:MOST_ROWS]
+    )
 
 
-def service_rows(view: TableView) -> tuple[ServiceRow, ...]:
+def service_rows(page: TablePage) -> tuple[ServiceRow, ...]:
     """Return the first rows of the pending table services."""
-    found = view.table.state
-    return tuple(map(_service, found.services[:MOST_ROWS])) if found else ()
+    table_state = page.table.state
+    return tuple(map(_service, table_state.services[:MOST_ROWS])) if table_state else ()
 
 
-def _queued(line: QueueLine, view: TableView) -> QueueRow:
-    queued, path = line.queued, view.table.path
+def _queued(line: QueueLine, page: TablePage) -> QueueRow:
+    queued, path = line.queued, page.table.path
     since = ""
     if queued.since_ms:
-        since = f"{spell_time(queued.since_ms)} ({spell_span(view.now_ms - queued.since_ms)})"
-    scopes = [one for one in queued.request.scopes if one.table == path] or queued.request.scopes
-    blocked_by = tuple(_blocker(one, path, view.viewer) for one in line.waits_for[:MOST_NAMES])
+        since = f"{spell_time(queued.since_ms)} ({spell_span(page.now_ms - queued.since_ms)})"
+    scopes = [scope for scope in queued.request.scopes if scope.table == path] or queued.request.scopes
+    blocked_by = tuple(_blocker(blocker, path, page.viewer) for blocker in line.waits_for[:MOST_NAMES])
     more = len(line.waits_for) - len(blocked_by)
-    owner = of_request(queued, view.viewer)
-    texts = Names.of(_scope(one, path) for one in scopes)
-    words = renewal(queued, view.now_ms)
-    task_state = view.task_states.get(queued.request.owner, "") if owner.is_named else ""
+    owner = of_request(queued, page.viewer)
+    texts = Names.of(_scope(scope, path) for scope in scopes)
+    words = renewal(queued, page.now_ms)
+    task_state = page.task_states.get(queued.request.owner, "") if owner.is_named else ""
     return QueueRow(line.place, owner, line.holds, blocked_by, more, since, words, texts, task_state)
 
 

@@ -35,7 +35,7 @@ _MOST_DOUBLINGS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Reading(Generic[_T]):
+class SharedValue(Generic[_T]):
     """The last value of a shared read, with its age.
 
     :param value: ``None`` before the first one.
@@ -81,7 +81,7 @@ class SharedRead(Generic[_T]):
         self._read_s = float("-inf")
         self._problem = ""
 
-    async def latest(self, until_s: float) -> Reading[_T]:
+    async def latest(self, until_s: float) -> SharedValue[_T]:
         """Return the value of this period, or the last one if the read takes too long.
 
         :param until_s: time of the monotonic clock until which to wait; the read goes on after it.
@@ -90,7 +90,7 @@ class SharedRead(Generic[_T]):
         if running:
             left_s = max(until_s - time.monotonic(), 0)
             await asyncio.wait([asyncio.wrap_future(running)], timeout=left_s)
-        return self.known()
+        return self.last()
 
     def start(self) -> Future[None] | None:
         """Start the read if it is due; return the one that runs, if any."""
@@ -133,13 +133,13 @@ class SharedRead(Generic[_T]):
                 self._problem, self._stalls = problem, stalls
                 self._ended_s, self._running = time.monotonic(), None
 
-    def known(self) -> Reading[_T]:
+    def last(self) -> SharedValue[_T]:
         """Return the last value without starting a read."""
         with self._lock:
             now_s = time.monotonic()
             age_s = now_s - self._read_s if self._read_s > float("-inf") else None
             running_s = now_s - self._begun_s if self._running else None
-            return Reading(self._value, age_s, self._problem, running_s)
+            return SharedValue(self._value, age_s, self._problem, running_s)
 
 
 def problem_of(error: BaseException) -> str:

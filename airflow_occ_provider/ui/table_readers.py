@@ -43,11 +43,13 @@ class LocalReaders:
         """Return a table, without its queue."""
         with self._lock:
             now_s = time.monotonic()
-            kept = {key: one for key, one in self._readers.items() if now_s - one.used_s < KEPT_S}
-            reader = kept.setdefault(
+            recent = {
+                key: reader for key, reader in self._readers.items() if now_s - reader.used_s < KEPT_S
+            }
+            reader = recent.setdefault(
                 (source, with_verdicts), _TableReader(source, with_verdicts=with_verdicts)
             )
-            reader.used_s, self._readers = now_s, kept
+            reader.used_s, self._readers = now_s, recent
         return reader.state()
 
     def findings(self, source: TableSource) -> tuple[Finding, ...]:

@@ -19,7 +19,7 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import QueuedRequest
 from airflow_occ_provider.ui.known_tables import TableSource
 from airflow_occ_provider.ui.paced_pool import PacedPool
-from airflow_occ_provider.ui.shared_read import Reading, SharedRead
+from airflow_occ_provider.ui.shared_read import SharedRead, SharedValue
 from airflow_occ_provider.ui.table_readers import KEPT_S, REOPENED_S, LocalReaders, Readers
 
 PERIOD_S = 10.0
@@ -47,14 +47,14 @@ class QueueState:
     def of(cls, requests: tuple[QueuedRequest, ...]) -> QueueState:
         """Return the queue with these requests of all tables; takes long for many."""
         by_table: dict[str, list[QueuedRequest]] = {}
-        for one in requests:
-            for table in () if one.unknown else one.request.tables:
-                by_table.setdefault(table, []).append(one)
-        unknown = [one for one in requests if one.unknown]
+        for queued in requests:
+            for table in () if queued.unknown else queued.request.tables:
+                by_table.setdefault(table, []).append(queued)
+        unknown = [queued for queued in requests if queued.unknown]
         lines = {}
-        for table, own in by_table.items():
-            tables = {other for one in own for other in one.request.tables}
-            near = {one.name: one for other in tables for one in by_table[other]}
+        for table, of_table in by_table.items():
+            joined = {other for queued in of_table for other in queued.request.tables}
+            near = {queued.name: queued for other in joined for queued in by_table[other]}
             lines[table] = tuple(queue_lines(requests if unknown else near.values(), table))
         return cls(requests, lines, tuple(queue_lines(requests, "")) if unknown else ())
 
@@ -77,9 +77,9 @@ class TableReading:
 
     source: TableSource
     state: TableState | None
-    storage: Reading[TableState] | None
-    queue: Reading[QueueState] | None
-    findings: Reading[tuple[Finding, ...]] | None = None
+    storage: SharedValue[TableState] | None
+    queue: SharedValue[QueueState] | None
+    findings: SharedValue[tuple[Finding, ...]] | None = None
 
 
 class TableReads:
@@ -125,40 +125,40 @@ class TableReads:
 
     def start(self, sources: Iterable[TableSource]) -> None:
         """Start the reads of tables that are due, for a later ``table`` without verdicts."""
-        for one in sources:
-            if one.is_read and not self._judged(one):
-                self._table_read(one, with_verdicts=False).start()
+        for source in sources:
+            if source.is_read and not self._judged(source):
+                self._table_read(source, with_verdicts=False).start()
 
     async def queues(
         self, lock_conn_ids: Iterable[str], until_s: float
     ) -> dict[str, tuple[QueuedRequest, ...]]:
         """Return the requests in the queues of lock connections, as far as they answer."""
         names = sorted(set(lock_conn_ids))
-        readings = await asyncio.gather(*(self.queue(name, until_s) for name in names))
+        shared_values = await asyncio.gather(*(self.queue(name, until_s) for name in names))
         return {
-            name: one.value.requests
-            for name, one in zip(names, readings, strict=True)
-            if one.value is not None
+            name: shared.value.requests
+            for name, shared in zip(names, shared_values, strict=True)
+            if shared.value is not None
         }
 
-    async def queue(self, lock_conn_id: str, until_s: float) -> Reading[QueueState]:
+    async def queue(self, lock_conn_id: str, until_s: float) -> SharedValue[QueueState]:
         """Return the queue of a lock connection."""
         reader = _QueueReader(lock_conn_id)
         read = self._read("queue", lock_conn_id, reader.state, PERIOD_S, reader.close)
         return await read.latest(until_s)
 
-    async def _queue(self, source: TableSource, until_s: float) -> Reading[QueueState] | None:
+    async def _queue(self, source: TableSource, until_s: float) -> SharedValue[QueueState] | None:
         return await self.queue(source.lock_conn_id, until_s) if source.lock_conn_id else None
 
     async def _storage(
         self, source: TableSource, until_s: float, *, with_verdicts: bool
-    ) -> Reading[TableState] | None:
+    ) -> SharedValue[TableState] | None:
         if not source.is_read:
             return None
         if not with_verdicts and (judged := self._judged(source)):
             return judged
         read = self._table_read(source, with_verdicts=with_verdicts)
-        age_s = read.known().age_s
+        age_s = read.last().age_s
         if not with_verdicts and age_s is not None and age_s < _RECENT_S:
             until_s = min(until_s, time.monotonic() + _BRIEFLY_S)
         return await read.latest(until_s)
@@ -167,19 +167,19 @@ class TableReads:
         read = partial(self._readers.state, source, with_verdicts=with_verdicts)
         return self._read("table" if with_verdicts else "counts", source, read, PERIOD_S)
 
-    def _judged(self, source: TableSource) -> Reading[TableState] | None:
+    def _judged(self, source: TableSource) -> SharedValue[TableState] | None:
         """Return a table with verdicts if it was read in this period."""
         read = self._reads.get(("table", source))
-        known = read.known() if read else None
-        return known if known and known.age_s is not None and known.age_s < PERIOD_S else None
+        last = read.last() if read else None
+        return last if last and last.age_s is not None and last.age_s < PERIOD_S else None
 
-    def _findings(self, source: TableSource, *, start: bool) -> Reading[tuple[Finding, ...]] | None:
+    def _findings(self, source: TableSource, *, start: bool) -> SharedValue[tuple[Finding, ...]] | None:
         if start:  # the page shows them at a later refresh
             self._read(
                 "findings", source, partial(self._readers.findings, source), FINDINGS_PERIOD_S
             ).start()
-        known = self._reads.get(("findings", source))
-        return known.known() if known else None
+        read = self._reads.get(("findings", source))
+        return read.last() if read else None
 
     def _read(
         self,
@@ -199,7 +199,7 @@ class TableReads:
         if time.monotonic() - self._dropped_s < KEPT_S / 10:
             return
         self._dropped_s = time.monotonic()
-        for key in [key for key, one in self._reads.items() if one.is_unused(KEPT_S)]:
+        for key in [key for key, read in self._reads.items() if read.is_unused(KEPT_S)]:
             self._reads.pop(key).close()
 
 

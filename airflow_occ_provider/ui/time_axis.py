@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from airflow_occ_provider.attempts.overview.values import Bar, Edge
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.spelling import spell_span, spell_time
-from airflow_occ_provider.ui.drawing import BAR, LANE, LEFT, RIGHT, TOP, Arrow, Mark, Row, TimeAxis
+from airflow_occ_provider.ui.drawing import BAR, LANE, LEFT, RIGHT, TOP, Arrow, AxisRow, Mark, TimeAxis
 from airflow_occ_provider.ui.links import Party, Viewer, of_signature, task_name
 from airflow_occ_provider.ui.words import clock, shorten, state
 
@@ -62,7 +62,7 @@ def time_axis(
     shown = sum(len(row.marks) for row in rows)
     arrows = tuple(_arrows(edges, rows, y))
     if any(arrow.diamond for arrow in arrows):
-        rows.append(Row(*_ROLLBACKS, y, LANE, ()))
+        rows.append(AxisRow(*_ROLLBACKS, y, LANE, ()))
     ticks = scale.ticks()
     return TimeAxis(scale.since_ms, until_ms, tuple(rows), arrows, ticks, len(inside) - shown)
 
@@ -83,7 +83,7 @@ class _Scale:
     def lanes(self, group: Iterable[Bar]) -> list[list[Bar]]:
         """Return the bars in as few lanes as they need not to overlap."""
         lanes: list[list[Bar]] = []
-        for bar in sorted(group, key=lambda one: (one.begun_ms, one.instant)):
+        for bar in sorted(group, key=lambda bar: (bar.begun_ms, bar.instant)):
             begin, _ = self.reach(bar)
             free = (lane for lane in lanes if self.reach(lane[-1])[1] < begin)
             lane = next(free, None)
@@ -94,7 +94,7 @@ class _Scale:
 
     def ticks(self) -> tuple[tuple[float, str], ...]:
         length = self.until_ms - self.since_ms
-        step = next((one for one in _STEPS if length / one <= _MOST_TICKS), _STEPS[-1])
+        step = next((step for step in _STEPS if length / step <= _MOST_TICKS), _STEPS[-1])
         first = -(-self.since_ms // step) * step
         return tuple((self.x(at), clock(at)) for at in range(first, self.until_ms + 1, step))
 
@@ -121,7 +121,7 @@ def _filled(
     viewer: Viewer,
     *,
     lost_ms: int,
-) -> Row:
+) -> AxisRow:
     _, label, title = key
     marks = tuple(
         _mark(bar, y + lane * LANE + (LANE - BAR) // 2, scale, viewer)
@@ -129,7 +129,7 @@ def _filled(
         for bar in group
     )
     wasted = spell_span(lost_ms) if lost_ms else ""
-    return Row(shorten(label, _LABEL), title, y, len(lanes) * LANE, marks, wasted)
+    return AxisRow(shorten(label, _LABEL), title, y, len(lanes) * LANE, marks, wasted)
 
 
 def _mark(bar: Bar, y: int, scale: _Scale, viewer: Viewer) -> Mark:
@@ -156,10 +156,10 @@ def _title(bar: Bar, until_ms: int, writer: str) -> str:
     return "; ".join(parts)
 
 
-def _arrows(edges: Iterable[Edge], rows: Iterable[Row], bottom: int) -> Iterator[Arrow]:
+def _arrows(edges: Iterable[Edge], rows: Iterable[AxisRow], bottom: int) -> Iterator[Arrow]:
     """Yield the arrows between the marks that are shown."""
     marks = {mark.instant: mark for row in rows for mark in row.marks}
-    for edge in sorted(set(edges), key=lambda one: (one.target, one.source, one.kind)):
+    for edge in sorted(set(edges), key=lambda edge: (edge.target, edge.source, edge.kind)):
         source, target = marks.get(edge.source), marks.get(edge.target)
         if target and edge.kind == "rollback":
             yield _rollback(edge, target, bottom)

@@ -70,11 +70,11 @@ class KnownTable:
     @property
     def worst(self) -> Finding | None:
         """The worst finding."""
-        return min(self.findings or (), key=lambda one: _ORDER.index(one.severity), default=None)
+        return min(self.findings or (), key=lambda finding: _ORDER.index(finding.severity), default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class TablesView:
+class TablesPage:
     """The page of all tables.
 
     :param now_ms: epoch milliseconds.
@@ -86,7 +86,7 @@ class TablesView:
 
 
 @dataclass(frozen=True, slots=True)
-class TableView:
+class TablePage:
     """The page of one table.
 
     :param now_ms: epoch milliseconds.
@@ -102,7 +102,7 @@ class TableView:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AttemptRow:
     """One attempt, with what the table shows of it.
 
     :param instants: the state of each of its instants, by requested time.
@@ -118,7 +118,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptsView:
+class AttemptsPage:
     """The page of a task run's attempts.
 
     :param record: ``None`` if the task run has none.
@@ -132,7 +132,7 @@ class AttemptsView:
     task_id: str
     map_index: int
     record: TaskRecord | None
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[AttemptRow, ...]
     now_ms: int
     viewer: Viewer = field(default_factory=Viewer)
     unreadable: str = ""

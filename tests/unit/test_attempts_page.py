@@ -10,7 +10,7 @@ from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.spelling import spell_span
 from airflow_occ_provider.ui.links import Viewer, table_link, task_link
 from airflow_occ_provider.ui.pages import attempts_page
-from airflow_occ_provider.ui.view import Attempt, AttemptsView
+from airflow_occ_provider.ui.view import AttemptRow, AttemptsPage
 from airflow_occ_provider.ui.words import margin, shorten, visible
 from tests.unit.rendered import as_html, as_xml
 
@@ -18,7 +18,7 @@ NOW = 1_795_268_400_000  # 2026-11-21 13:40 UTC
 
 
 def attempts(record, *shown, **values):
-    view = AttemptsView("nightly", "run", "load", -1, record, shown, NOW, Viewer("../"), **values)
+    view = AttemptsPage("nightly", "run", "load", -1, record, shown, NOW, Viewer("../"), **values)
     made = attempts_page(view)
     as_xml(made)
     return as_html(made)
@@ -42,7 +42,7 @@ def test_attempts_are_shown_with_their_instants():
         "identity-1", attempts=(lost,), waiting=Waiting("rival 7 is pending", NOW - 5000)
     )
     states = {"1": "rolled back by 3 (COMPLETED)", "2": "commit COMPLETED"}
-    found = attempts(record, Attempt(lost, states, "2"), keys={"s3://lake/trips": "trips"})
+    found = attempts(record, AttemptRow(lost, states, "2"), keys={"s3://lake/trips": "trips"})
     assert set(found.texts) >= {
         "nightly / run / load",
         "process 42 on worker-1",
@@ -59,7 +59,7 @@ def test_attempts_are_shown_with_their_instants():
 
 def test_attempts_of_an_unreadable_table_and_of_no_record():
     bare = AttemptRecord(1, 2, "i", "/t", NOW)
-    found = attempts(TaskRecord("i", attempts=(bare,)), Attempt(bare), unreadable="access denied")
+    found = attempts(TaskRecord("i", attempts=(bare,)), AttemptRow(bare), unreadable="access denied")
     assert {"access denied", "not known", "not started", "not observed", "/t"} <= set(found.texts)
     nothing = attempts(None)
     sentence = "This task run has no record: no write operator of this provider ran in it."

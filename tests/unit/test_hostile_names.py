@@ -26,12 +26,12 @@ from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Sco
 from airflow_occ_provider.ui.links import Viewer
 from airflow_occ_provider.ui.pages import attempts_page, table_page, tables_page
 from airflow_occ_provider.ui.view import (
-    Attempt,
-    AttemptsView,
+    AttemptRow,
+    AttemptsPage,
     KnownTable,
     Reach,
-    TablesView,
-    TableView,
+    TablePage,
+    TablesPage,
 )
 from airflow_occ_provider.ui.words import visible
 from tests.unit.rendered import as_html, as_xml
@@ -114,13 +114,13 @@ def pages(names):
     record = TaskRecord(
         f"identity {reason}", attempts=(attempt,), waiting=Waiting(f"waits {reason}", NOW)
     )
-    shown = (Attempt(attempt, {"1": f"state {reason}"}, "1"),)
+    shown = (AttemptRow(attempt, {"1": f"state {reason}"}, "1"),)
     viewer = Viewer("../../", site="here")
     keys = {path: table}
-    yield tables_page(TablesView((known,), NOW, viewer))
-    yield table_page(TableView(known, NOW, viewer))
+    yield tables_page(TablesPage((known,), NOW, viewer))
+    yield table_page(TablePage(known, NOW, viewer))
     yield attempts_page(
-        AttemptsView(dag, run, task, -1, record, shown, NOW, viewer, f"cannot {reason}", keys)
+        AttemptsPage(dag, run, task, -1, record, shown, NOW, viewer, f"cannot {reason}", keys)
     )
 
 

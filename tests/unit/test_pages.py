@@ -21,12 +21,12 @@ from airflow_occ_provider.ui.pages import attempts_page, table_page, tables_page
 from airflow_occ_provider.ui.rows import MOST_ROWS
 from airflow_occ_provider.ui.view import (
     RANGES,
-    Attempt,
-    AttemptsView,
+    AttemptRow,
+    AttemptsPage,
     KnownTable,
     Reach,
-    TablesView,
-    TableView,
+    TablePage,
+    TablesPage,
 )
 from airflow_occ_provider.ui.words import margin
 from tests.golden.table_archive import unpack
@@ -60,7 +60,7 @@ def known(state=None, **values):
 
 def page(table, span="1h", *, states=None, **viewer):
     now_ms = table.state.at_ms + 3000 if table.state else NOW
-    made = table_page(TableView(table, now_ms, Viewer(HOME, **viewer), span, states or {}))
+    made = table_page(TablePage(table, now_ms, Viewer(HOME, **viewer), span, states or {}))
     as_xml(made)
     return as_html(made)
 
@@ -207,7 +207,7 @@ def test_what_was_not_asked_is_not_shown_as_empty():
 def test_a_stale_table_is_shown_with_its_age_and_the_reason():
     storage = Reach(False, NOW, "no answer within 5 s")
     table = replace(with_queue(), storage=storage)
-    made = table_page(TableView(table, NOW + 300_000, Viewer(HOME)))
+    made = table_page(TablePage(table, NOW + 300_000, Viewer(HOME)))
     text = as_html(made).text
     assert "does not answer since 2026-11-21 13:40:00 UTC (5 min)" in text
     assert "no answer within 5 s" in text
@@ -228,7 +228,7 @@ def test_a_read_that_takes_long_is_not_a_failure(reach, words):
     text = " ".join(page(table).text.split())
     assert text.count(words) == 2
     assert "Stale" not in text
-    assert f"{words}" in " ".join(as_html(tables_page(TablesView((table,), NOW + 3000))).text.split())
+    assert f"{words}" in " ".join(as_html(tables_page(TablesPage((table,), NOW + 3000))).text.split())
 
 
 def test_a_table_that_was_never_read_has_no_numbers():
@@ -237,7 +237,7 @@ def test_a_table_that_was_never_read_has_no_numbers():
     assert "does not answer and never did" in " ".join(text.split())
     assert "access denied" in text
     assert "Writers" not in page(table).texts
-    cells = as_html(tables_page(TablesView((table,), NOW))).texts
+    cells = as_html(tables_page(TablesPage((table,), NOW))).texts
     assert cells.count("?") == 5
     assert "never read" in cells
 
@@ -248,7 +248,7 @@ def test_a_queue_is_shown_also_if_the_storage_was_never_read():
     assert texts.count("holds") == texts.count("waits") == 1
     assert "No write is pending." not in texts
     assert not table.is_stale
-    cells = as_html(tables_page(TablesView((table,), NOW))).texts
+    cells = as_html(tables_page(TablesPage((table,), NOW))).texts
     assert cells[cells.index("/t") + 1 :][:5] == ["?", "1", "?", "?", "?"]
 
 
@@ -274,12 +274,12 @@ def test_a_failed_examination_is_shown():
     kept = page(replace(table, findings=FINDINGS)).texts
     assert FINDINGS[0].evidence in kept
     assert sentence.strip() in kept
-    assert "examination failed" in as_html(tables_page(TablesView((table,), NOW))).texts
+    assert "examination failed" in as_html(tables_page(TablesPage((table,), NOW))).texts
 
 
 def test_the_list_counts_what_each_table_has(golden):
     table = replace(golden("live_direct"), findings=FINDINGS, lock=Reach(True, NOW))
-    found = as_html(tables_page(TablesView((table,), NOW)))
+    found = as_html(tables_page(TablesPage((table,), NOW)))
     row = found.texts[found.texts.index("Read") + 1 :]
     state = table.state
     assert row[:7] == [
@@ -306,12 +306,12 @@ def test_the_list_counts_what_each_table_has(golden):
 )
 def test_the_page_of_attempts_says_whether_one_committed(attempt, shown):
     record = AttemptRecord(1, 2, "i", "/t", NOW, outcome="o", settled=True)
-    view = AttemptsView(
-        "d", "r", "t", -1, TaskRecord("i", attempts=(record,)), (Attempt(record, **attempt),), NOW
+    view = AttemptsPage(
+        "d", "r", "t", -1, TaskRecord("i", attempts=(record,)), (AttemptRow(record, **attempt),), NOW
     )
     cells = as_html(attempts_page(view)).texts
     assert cells[cells.index("o") + 1 :][:2] == [shown, "yes"]
 
 
 def test_a_list_of_no_tables_says_how_one_appears():
-    assert "No Hudi table is known yet." in as_html(tables_page(TablesView((), NOW))).text
+    assert "No Hudi table is known yet." in as_html(tables_page(TablesPage((), NOW))).text

@@ -33,7 +33,7 @@ from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.ui import shared_read, table_readers, table_reads
 from airflow_occ_provider.ui.compose import attempts_of, known_table
 from airflow_occ_provider.ui.known_tables import TableSource
-from airflow_occ_provider.ui.shared_read import Reading, SharedRead, problem_of
+from airflow_occ_provider.ui.shared_read import SharedRead, SharedValue, problem_of
 from airflow_occ_provider.ui.table_reads import TableReading, TableReads
 from tests.golden.table_archive import unpack
 from tests.memory_store import MemoryStore
@@ -295,10 +295,10 @@ def test_a_late_read_is_no_answer_and_a_failed_one_is(source, stalling, lock, mo
 @pytest.mark.parametrize(("running_s", "is_shown"), [(0.0, False), (4.9, False), (5.0, True)])
 def test_a_read_is_shown_as_slow_after_the_time_of_a_request(source, running_s, is_shown):
     state = TableState(source.path, 0)
-    reading = Reading(state, 1.0, running_s=running_s)
+    reading = SharedValue(state, 1.0, running_s=running_s)
     known = known_table(TableReading(source, state, reading, None))
     assert (known.storage.reading_since_ms is not None) == is_shown
-    first = known_table(TableReading(source, None, Reading(running_s=running_s), None))
+    first = known_table(TableReading(source, None, SharedValue(running_s=running_s), None))
     assert first.storage.reading_since_ms is not None
 
 
@@ -563,7 +563,7 @@ def test_an_attempt_has_not_committed_only_if_that_is_known(
 ):
     record = AttemptRecord(1, 2, "me", "/t", started_ms, instants=("1",), outcome=outcome)
     state = TableState("/t", NOW_MS, bars=bars)
-    storage = None if reading is None else Reading(**{"value": state, "age_s": 1.0, **reading})
+    storage = None if reading is None else SharedValue(**{"value": state, "age_s": 1.0, **reading})
     reading = TableReading(TableSource("k", "/t"), TableState("/t", NOW_MS, queue=()), storage, None)
     (one,) = attempts_of(TaskRecord("me", attempts=(record,)), {"/t": reading})
     assert one.committed is committed
