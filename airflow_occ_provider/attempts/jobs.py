@@ -147,7 +147,11 @@ class MainClass(Job):
 
     @property
     def signs(self) -> bool:
-        """Whether its commits are signed; those of Hudi Streamer have checkpoints only."""
+        """Whether its commits are signed; those of Hudi Streamer have checkpoints only.
+
+        Hudi copies options that begin with ``_`` into a commit in its data source only. A commit of Hudi
+        Streamer is known by its instant, which the driver reports before it writes data.
+        """
         return self.name not in run_main.STREAMERS
 
     def work(self) -> tuple[object, ...]:

@@ -95,7 +95,8 @@ class TableWrites:
 class Dangling:
     """Files that a driver wrote after its instant had been rolled back.
 
-    Hudi never removes them: its clean considers only instants that are in the timeline.
+    Hudi never removes them: its clean considers only instants that are in the timeline. Nor does this
+    provider: the metadata table lists them, and breaks if one is deleted by hand (1.2.0).
 
     :param files: names of the data files that its markers name.
     :param visible: whether readers count them as committed: Hudi (1.2.0, ``HoodieFileGroup``) does so

@@ -14,6 +14,7 @@ def main(table):
     """Clean a table with the protected writer's own options."""
     from pyspark.sql import SparkSession
 
+    # Not Hudi's procedure: it needs the SQL extension, and the table in the session's catalog.
     context = SparkSession.builder.getOrCreate().sparkContext
     hudi = context._jvm.org.apache.hudi
     builder = hudi.config.HoodieWriteConfig.newBuilder()

@@ -332,7 +332,10 @@ def die_with_driver():
 
 
 def die_after_pause(limit_s):
-    """End the driver after a pause in which another try may have taken its place."""
+    """End the driver after a pause in which another try may have taken its place.
+
+    Before it has requested an instant the table does not show it, so no clean of a later try stops it.
+    """
     while True:
         clock_s, cpu_s = time.monotonic(), time.process_time()
         time.sleep(0.5)

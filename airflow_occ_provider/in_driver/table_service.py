@@ -21,6 +21,8 @@ def main(table, service, *steps):
     jvm = spark._jvm
     hudi = jvm.org.apache.hudi
     options, labels = given(jvm)
+    # Not Hudi's procedures: they do not roll back a plan that is only requested, and lock settings
+    # reach them too late.
     client = hudi.HoodieCLIUtils.createHoodieWriteClient(
         spark._jsparkSession, table, jvm.PythonUtils.toScalaMap(options), jvm.scala.Option.apply(None)
     )

@@ -129,8 +129,6 @@ class Queue:
     def announce(self, ticket: Ticket, instants: Sequence[str]) -> None:
         """Record in the request which writes its owner has begun.
 
-        A service whose requests cannot be changed records nothing.
-
         :param instants: requested times, in place of those that were announced before.
         :raises LeaseLostError: as for ``status``.
         """

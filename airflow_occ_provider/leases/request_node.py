@@ -132,7 +132,8 @@ class Content:
 def name_of(request: Request, nonce: str, under: tuple[int, ...] = ()) -> str:
     """Return a name for a request's node: its run, tables and covering lease.
 
-    The nonce makes it unique, because a reused name would have another position.
+    The nonce makes it unique, because a reused name would have another position. It is no sequence of
+    ZooKeeper's, which has 32 bits: a create whose answer was lost is found by the request's id.
     """
     order = ".".join(f"{token:x}" for token in under)
     run, tables = _run_of(request.owner), ".".join(sorted(map(digest, request.tables)))

@@ -82,6 +82,7 @@ class History:
     def _instants(self) -> tuple[Instant, ...]:
         def read(path: str) -> tuple[Instant, ...]:
             found: dict[str, Instant] = {}
+            # All of them: after an upgrade from table version 6 a name does not bound the times inside.
             for file in self._files(path):
                 found |= archived_instants(file, *self._columns(f"{path}/{file}", INSTANT_COLUMNS))
             return tuple(sorted(found.values()))

@@ -10,6 +10,9 @@ The table does not record the comparison point; the driver's log may show that i
 completed between our requested and our inflight file, the workload profile decides: built on the rival,
 it was seen; still naming what the rival replaced, it was not seen. If the profile shows neither, the
 verdict is *possible*.
+
+The rules are what each release of Hudi does, also where its documentation says nothing of it.
+``make differential`` compares them with real Hudi.
 """
 
 from __future__ import annotations
@@ -265,6 +268,7 @@ def _doubt(
             return f"the metadata of {operation.instant.time} is damaged"
         if operation.may_touch_more:
             return f"the file groups that {operation.instant.time} will touch are not named yet"
+    # A profile names no small file before the insert begins to write there.
     if rules.writing and _may_share_small_file(ours, rival):
         if rival.instant.completed:
             return "our new records may still go to a small file that it wrote"

@@ -81,6 +81,8 @@ def contradiction(
 def choose(wanted: EarlyDetection, scheme: str, known_paths: Iterable[str] | None) -> DetectionChoice:
     """Choose the strategy that suits the table's storage, unless the user named one.
 
+    It is on for writers with a scope too: writers that are not queued may still meet them.
+
     Hudi's timeline server strategy cuts a marker's path at its first ``_``, so it confuses partitions
     with ``_`` in their paths (Hudi 1.2.0, ``MarkerBasedEarlyConflictDetectionRunnable``).
 

@@ -14,7 +14,7 @@ from airflow_occ_provider.submitters.kubernetes.pod import Pod
 _TIMEOUTS_S = (5.0, 15.0)  # for a connection, and for each part of an answer
 _MOST_OF_A_LOG = 1 << 16
 _ENDS_NOW = {"spec": {"activeDeadlineSeconds": 1}}
-"""The change after which a node ends a pod, and keeps its status and its log."""
+"""The change after which a node ends a pod, and keeps its status and its log: a deletion takes both."""
 _GONE = (http.HTTPStatus.NOT_FOUND,)
 _GONE_OR_ANOTHER = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.CONFLICT)
 _NO_LOG = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.BAD_REQUEST)

@@ -78,6 +78,7 @@ class KubernetesPlace(ClusterPlace):
             f"spark.kubernetes.driver.label.{IDENTITY_LABEL}": label,
             f"spark.kubernetes.executor.label.{IDENTITY_LABEL}": label,
             _NAMESPACE: self._api.namespace,
+            # Also in place of the user's own name: with it, a next try's pod would be refused.
             "spark.kubernetes.driver.pod.name": pod_name(self._application, folder),
             "spark.kubernetes.submission.waitAppCompletion": "false",
         }
