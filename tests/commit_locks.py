@@ -20,7 +20,8 @@ from pymetastore.hive_metastore.ttypes import (
 )
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.leases.metastore.client import Access, MetastoreClient
+from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
+from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from tests.writers import commit_lock_held
 
 _PATIENCE_S = 60
@@ -44,7 +45,7 @@ class TableLocks:
     """Exclusive locks on tables of the database ``default``, as Hudi's lock provider takes them."""
 
     def __init__(self, uris: str) -> None:
-        self._client = MetastoreClient(Access(uris))
+        self._client = MetastoreClient(MetastoreAccess(uris))
 
     def lock(self, table: str, user: str) -> tuple[int, bool]:
         """Request a lock; return its id and whether it is granted."""

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
-from airflow_occ_provider.leases.commit_lock import CommitLock
+from airflow_occ_provider.attempts.hudi_locks import HudiLock
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hudi.writer.storage_lock import (
+    FILE_LOCK_PATH,
+    FILE_LOCK_PROVIDER,
+    file_lock_store,
+)
+from airflow_occ_provider.leases.backend import LeaseBackend
 from airflow_occ_provider.leases.lease import Terms
-from airflow_occ_provider.leases.queue import Queue
+
+if TYPE_CHECKING:
+    from airflow_occ_provider.leases.commit_lock import CommitLock
+    from airflow_occ_provider.leases.queue import Queue
 
 
 class LockConnection(Protocol):
     """The lock service as a connection describes it."""
 
-    lock_conn_id: str
+    @property
+    def lock_conn_id(self) -> str:
+        """Its name, for messages."""
 
     def validate(self) -> None:
         """Refuse a connection whose fields are wrong; asks no service.
@@ -31,3 +44,53 @@ class LockConnection(Protocol):
 
     def terms(self) -> Terms:
         """Return the TTLs of a lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainLocks:
+    """A ``LockConnection`` by plain values.
+
+    :param hudi_lock: Hudi's own lock.
+    :param lease_backend: what keeps the leases.
+    :param lock_conn_id: its name, for messages.
+    """
+
+    hudi_lock: HudiLock
+    lease_backend: LeaseBackend
+    lock_conn_id: str = "locks"
+
+    def validate(self) -> None:
+        """Refuse wrong values of the leases; Hudi's lock depends on the table."""
+        self.lease_backend.validate()
+
+    def options(self, table: str) -> dict[str, str]:
+        """Return Hudi's lock options for the table at a base path."""
+        return lock_options(self.hudi_lock, table)
+
+    def commit_lock(self, table: str, key: str) -> CommitLock | None:
+        """Open a view of Hudi's own lock of a table."""
+        return self.hudi_lock.view(table, key)
+
+    def leases(self) -> Queue:
+        """Open the queue of leases, which the caller closes."""
+        return self.lease_backend.open()
+
+    def terms(self) -> Terms:
+        """Return the TTLs of the leases."""
+        return self.lease_backend.terms()
+
+
+def lock_options(hudi_lock: HudiLock, table: str) -> dict[str, str]:
+    """Return Hudi's lock options for a table.
+
+    :raises ConfigurationError: if they name a lock that its storage cannot have.
+    """
+    options = hudi_lock.options(table)
+    if place := file_lock_store(options, table):
+        raise ConfigurationError(
+            "hudi_lock_options",
+            f"{FILE_LOCK_PROVIDER} cannot lock in an object store: {place}",
+            remedy=f"name StorageBasedLockProvider, leave the field empty, or enter a path on HDFS or a "
+            f"local disk as {FILE_LOCK_PATH}",
+        )
+    return options

@@ -5,30 +5,28 @@ from __future__ import annotations
 import math
 import posixpath
 from abc import abstractmethod
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from importlib import import_module
 from threading import Thread
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from airflow_occ_provider.attempts.hudi_locks import GivenLock, HudiLock
+from airflow_occ_provider.attempts.lock_connection import lock_options
 from airflow_occ_provider.connection_form import LOCK_FORMS
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.hudi.format.properties import parse_defaults
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, contradictions
-from airflow_occ_provider.hudi.writer.storage_lock import (
-    FILE_LOCK_PATH,
-    FILE_LOCK_PROVIDER,
-    file_lock_store,
-)
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
+    from airflow_occ_provider.leases.backend import LeaseBackend
     from airflow_occ_provider.leases.commit_lock import CommitLock
     from airflow_occ_provider.leases.lease import Terms
     from airflow_occ_provider.leases.queue import Queue
@@ -37,72 +35,12 @@ if TYPE_CHECKING:
 ANSWER_TIMEOUT_MS = 15_000
 LONGEST_ANSWER_S = 10.0
 _SHORTEST_TTL_S = 3
+_WHOLE_CONNECTION = "lock connection"
+_FIELD_OF = {"credentials": "storage_conn_id"}
+"""The fields of a connection by the values that they give, if the names differ."""
 _QUEUE_MODULE = "airflow_occ_provider.leases.queue"
 _FLAGS = {"true": True, "1": True, "yes": True, "on": True}
 _FLAGS |= {"false": False, "0": False, "no": False, "off": False}
-
-
-class HudiLock(Protocol):
-    """Hudi's own lock, which a writer takes to commit, as a connection configures it.
-
-    Each method raises ``ConfigurationError`` if a field of the connection is missing or wrong, and
-    ``LockUnreachableError`` if it asks the lock service and gets no answer in time.
-    """
-
-    def options(self, table: str) -> dict[str, str]:
-        """Return the options of Hudi's lock provider.
-
-        :param table: base path of the table that is written.
-        """
-
-    def view(self, table: str, table_name: str) -> CommitLock | None:
-        """Open a view of the lock of a table; ``None`` if no service keeps it.
-
-        :param table: base path of the table.
-        :param table_name: its ``hoodie.table.name``.
-        """
-
-
-class LeaseBackend(Protocol):
-    """The service that keeps a connection's leases.
-
-    Each method raises ``ConfigurationError`` if a field of the connection is missing, wrong or rejected,
-    and ``LockUnreachableError`` if it asks the lock service and gets no answer in time: ``test`` within
-    the connection time-out, at most 10 seconds, for each of its steps.
-    """
-
-    def terms(self) -> Terms:
-        """Return the TTLs of the leases."""
-
-    def open(self) -> Queue:
-        """Open the queue of leases; the caller closes it."""
-
-    def validate(self) -> None:
-        """Check the connection's fields, without a request; each try of a task does so."""
-
-    def test(self) -> str:
-        """Check that the service answers and grants; return a summary.
-
-        It is for people: it may make as many requests as it needs.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class GivenLock:
-    """A lock of Hudi in another service, by options of the connection.
-
-    :param given: the options.
-    """
-
-    given: dict[str, str]
-
-    def options(self, table: str) -> dict[str, str]:  # noqa: ARG002 - the same for all tables
-        """Return the given options."""
-        return dict(self.given)
-
-    def view(self, table: str, table_name: str) -> None:  # noqa: ARG002
-        """Return ``None``: the connection does not name that service."""
-        return
 
 
 class HudiLockHook(BaseHook):
@@ -138,33 +76,32 @@ class HudiLockHook(BaseHook):
 
         :raises ConfigurationError: if the options are wrong.
         """
-        given = _given_options(self._fields)
-        return GivenLock(given) if given else self._service_lock()
+        options = _given_options(self._fields)
+        return GivenLock(options) if options else self._service_lock()
 
     @cached_property
     def lease_backend(self) -> LeaseBackend:
-        """The service that keeps the leases."""
-        return self._lease_backend(self.hudi_lock)
+        """The service that keeps the leases.
+
+        :raises ConfigurationError: if a field is missing or wrong.
+        """
+        with self._fields.named():
+            return self._lease_backend(self.hudi_lock)
 
     def options(self, table: str) -> dict[str, str]:
         """Return Hudi's lock options; see ``HudiLock.options``."""
-        options = self.hudi_lock.options(table)
-        if place := file_lock_store(options, table):
-            raise self._fields.error(
-                "hudi_lock_options",
-                f"{FILE_LOCK_PROVIDER} cannot lock in an object store: {place}",
-                f"name StorageBasedLockProvider, leave the field empty, or enter a path on HDFS or a "
-                f"local disk as {FILE_LOCK_PATH}",
-            )
-        return options
+        with self._fields.named():
+            return lock_options(self.hudi_lock, table)
 
     def commit_lock(self, table: str, table_name: str) -> CommitLock | None:
         """Open a view of Hudi's own lock; see ``HudiLock.view``."""
-        return self.hudi_lock.view(table, table_name)
+        with self._fields.named():
+            return self.hudi_lock.view(table, table_name)
 
     def terms(self) -> Terms:
         """Return the TTLs of the leases; see ``LeaseBackend.terms``."""
-        return self.lease_backend.terms()
+        with self._fields.named():
+            return self.lease_backend.terms()
 
     def load_client(self) -> None:
         """Import a client that takes long to import in a thread, while Airflow answers."""
@@ -173,17 +110,20 @@ class HudiLockHook(BaseHook):
 
     def leases(self) -> Queue:
         """Open the queue of leases, which the caller closes; see ``LeaseBackend.open``."""
-        return self.lease_backend.open()
+        with self._fields.named():
+            return self.lease_backend.open()
 
     def validate(self) -> None:
         """Check the connection's fields, without a request; see ``LeaseBackend.validate``."""
         self.options(self._example_table)
-        self.lease_backend.validate()
+        with self._fields.named():
+            self.lease_backend.validate()
 
     def test(self) -> str:
         """Check the connection to the lock service; see ``LeaseBackend.test``."""
         self.validate()
-        return self.lease_backend.test()
+        with self._fields.named():
+            return self.lease_backend.test()
 
     def test_connection(self) -> tuple[bool, str]:
         """Return the result for Airflow's *Test* button."""
@@ -249,17 +189,17 @@ def ttl_s(fields: Fields, name: str, default_s: int) -> int:
 
 
 def _given_options(fields: Fields) -> dict[str, str]:
-    given = fields.text("hudi_lock_options")
-    options = dict(parse_defaults(given))
-    if given and LOCK_PROVIDER not in options:
+    text = fields.text("hudi_lock_options")
+    options = dict(parse_defaults(text))
+    if text and LOCK_PROVIDER not in options:
         raise fields.error(
             "hudi_lock_options",
             f"they do not name {LOCK_PROVIDER}",
             "add the provider's class, or leave the field empty for Hudi's lock in this service",
         )
-    for one in contradictions(options.items(), "hudi_lock_options"):
-        if one.key != LOCK_PROVIDER:
-            raise fields.error(one.source, f"{one.key}={one.value}", one.remedy)
+    for wrong in contradictions(options.items(), "hudi_lock_options"):
+        if wrong.key != LOCK_PROVIDER:
+            raise fields.error(wrong.source, f"{wrong.key}={wrong.value}", wrong.remedy)
     return options
 
 
@@ -330,6 +270,22 @@ class Fields:
         """Return the error for one field."""
         return ConfigurationError(f"connection {self.conn_id!r}, {name}", message, remedy=remedy)
 
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Name the connection in an error about a value that one of its fields has given."""
+        try:
+            yield
+        except ConfigurationError as error:
+            if error.field.startswith(("connection ", _WHOLE_CONNECTION)):
+                raise
+            field = _FIELD_OF.get(error.field, error.field)
+            message = error.message.removeprefix(f"{error.field}: ")
+            raise self.error(field, message, error.remedy) from error
+
+    def has(self, name: str) -> bool:
+        """Return whether a field is filled in."""
+        return self._extra.get(name) not in (None, "")
+
     def text(self, name: str, default: str = "") -> str:
         """Return a field as text."""
         return str(self._extra.get(name) or default).strip()
@@ -339,25 +295,26 @@ class Fields:
 
         :raises ConfigurationError: if it is neither true nor false.
         """
-        given = str(self._extra.get(name) if self._extra.get(name) is not None else "").strip().lower()
-        if given and given not in _FLAGS:
-            raise self.error(name, f"{given!r} is neither true nor false", "enter true or false")
-        return _FLAGS[given] if given else default
+        value = self._extra.get(name)
+        text = "" if value is None else str(value).strip().lower()
+        if text and text not in _FLAGS:
+            raise self.error(name, f"{text!r} is neither true nor false", "enter true or false")
+        return _FLAGS[text] if text else default
 
     def number(self, name: str, default: int, *, at_least: int = 0) -> int:
         """Return a field as a whole number.
 
         :raises ConfigurationError: if it is not a number, or too small.
         """
-        given = self._extra.get(name)
+        value = self._extra.get(name)
         try:
-            number = default if given in (None, "") else int(given)
+            number = default if value in (None, "") else int(value)
         except (TypeError, ValueError):
             number = at_least - 1
         if number < at_least:
             raise self.error(
                 name,
-                f"{given!r} is not a whole number of {at_least} or more",
+                f"{value!r} is not a whole number of {at_least} or more",
                 f"enter a number, or leave it empty for {default}",
             )
         return number

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, Protocol
 from kazoo.client import KazooClient
 
 from airflow_occ_provider.leases.lease import Ticket
-from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
+from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.lock_log import MetastoreStore
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 
 TIMEOUT_S = 60.0
@@ -58,7 +58,7 @@ class Ours:
         self._owner = Owner(("bench", uuid.uuid4().hex))
 
     def _open(self, hosts: str) -> Queue:
-        return Queue(ZookeeperStore(Access(hosts, TIMEOUT_S), "/bench-ours"))
+        return Queue(ZookeeperStore(ZookeeperAccess(hosts, TIMEOUT_S), "/bench-ours"))
 
     def acquire(self) -> int:
         scopes = (Scope.of("s3://lake/trips", None),)

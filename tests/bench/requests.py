@@ -26,7 +26,11 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.storage.address import BUCKET_PACE, S3Access, open_shared_object
 from airflow_occ_provider.leases.storage.shared_ledger import StorageStore
-from airflow_occ_provider.leases.storage.shared_object import Content, SharedObject, SupersededError
+from airflow_occ_provider.leases.storage.shared_object import (
+    ObjectContent,
+    SharedObject,
+    SupersededError,
+)
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger, LeaseTrigger
 from tests.bench.harness import Goal, conclude
 from tests.services.versitygw import EmbeddedVersitygw
@@ -45,7 +49,7 @@ class Counted:
         self._shared, self.place = shared, shared.place
         self.seen: Counter[str] = Counter()
 
-    def read(self, known: str) -> Content | None:
+    def read(self, known: str) -> ObjectContent | None:
         found = self._shared.read(known)
         self.seen["GET unchanged" if found is None else "GET"] += 1
         return found

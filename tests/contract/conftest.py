@@ -24,14 +24,14 @@ from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
 from airflow_occ_provider.hooks import places
-from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
+from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.lock_log import MetastoreStore
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.storage.bucket import BucketObject
 from airflow_occ_provider.leases.storage.folder import FolderObject
 from airflow_occ_provider.leases.storage.shared_ledger import StorageStore
-from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.address import fsspec_url, open_file_system, parse_table_path
 from airflow_occ_provider.storage.table import HudiTable
@@ -221,7 +221,7 @@ def open_store(backend, request):
             return MetastoreStore(locks, metastore.lock_timeout_s, POLL_S)
 
         return open_locks
-    access = Access(request.getfixturevalue("embedded_zookeeper").hosts)
+    access = ZookeeperAccess(request.getfixturevalue("embedded_zookeeper").hosts)
     root = f"/test/{uuid.uuid4()}"
     return lambda: ZookeeperStore(access, root)
 

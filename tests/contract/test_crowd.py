@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 
-from airflow_occ_provider.leases.metastore.client import Access, MetastoreClient
+from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
+from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from tests.crowd.locks import MemoryLocks
 from tests.crowd.mutants import MUTANTS
@@ -31,7 +32,7 @@ def test_no_promise_is_broken_in_memory():
 
 
 def test_no_promise_is_broken_on_a_metastore(embedded_metastore):
-    database, access = f"crowd_{uuid.uuid4().hex}", Access(embedded_metastore.uris)
+    database, access = f"crowd_{uuid.uuid4().hex}", MetastoreAccess(embedded_metastore.uris)
     run_until_seen(
         3,
         lambda: MetastoreLocks(MetastoreClient(access), database),

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.crowd.locks import MemoryLocks
 from tests.model.checker import ViolationError
@@ -34,7 +34,7 @@ def test_no_promise_is_broken_on_zookeeper(embedded_zookeeper):
     with ExitStack() as stack:
         stores = []
         for _ in range(4):
-            stores.append(ZookeeperStore(Access(embedded_zookeeper.hosts), "/model"))
+            stores.append(ZookeeperStore(ZookeeperAccess(embedded_zookeeper.hosts), "/model"))
             stack.callback(stores[-1].close)
         counts = run(200, 7, stores=stores)
         assert stores[0].stamps() == {}

@@ -14,7 +14,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
-from airflow_occ_provider.leases.metastore.client import Access, MetastoreClient
+from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
+from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from tests.crowd.locks import MemoryLocks
 from tests.crowd.mutants import MUTANTS
@@ -50,7 +51,7 @@ def main() -> int:
             tempfile.TemporaryDirectory() as folder,
             _metastore(Path(folder), postgres=given.postgres) as metastore,
         ):
-            access = Access(metastore.uris)
+            access = MetastoreAccess(metastore.uris)
             began = time.monotonic()
             counts = run(
                 lambda: MetastoreLocks(MetastoreClient(access), "crowd"),

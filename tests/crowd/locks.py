@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.leases.metastore.locks import MetastoreLocks, Row
+from airflow_occ_provider.leases.metastore.locks import LockRow, MetastoreLocks
 
 _LOST, _LOST_LOCKS = 0.02, 0.1
 _STALLED, _LONGEST_STALL_S = 0.03, 0.2
@@ -26,13 +26,13 @@ class MemoryLocks:
         self._timeout_s = timeout_s
         self._ids = itertools.count(1)
         self._mutex = threading.RLock()
-        self._rows: dict[int, list[Row]] = {}
+        self._rows: dict[int, list[LockRow]] = {}
 
     def lock(self, table: str, partitions: Iterable[str]) -> int:
         with self._mutex:
             lock_id, since_ms = next(self._ids), round(time.time() * 1000)
             self._rows[lock_id] = [
-                Row(lock_id, table, partition, True, "", since_ms) for partition in partitions
+                LockRow(lock_id, table, partition, True, "", since_ms) for partition in partitions
             ]
             return lock_id
 
@@ -40,7 +40,7 @@ class MemoryLocks:
         with self._mutex:
             self._rows.pop(lock_id, None)
 
-    def rows(self, table: str | None = None) -> list[Row]:
+    def rows(self, table: str | None = None) -> list[LockRow]:
         with self._mutex:
             oldest_ms = time.time() * 1000 - self._timeout_s * 1000
             for lock_id, rows in list(self._rows.items()):

@@ -10,7 +10,7 @@ from unittest import mock
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.store import Store
-from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.handovers.case import BrokenError, Case, connection
 from tests.handovers.clock import Clock, VirtualLoop
@@ -31,7 +31,7 @@ def hand_over(
     """
     counts: Counter[str] = Counter()
     broken = []
-    nodes = ZookeeperStore(Access(hosts), _ROOT)
+    nodes = ZookeeperStore(ZookeeperAccess(hosts), _ROOT)
     try:
         for done, error in enumerate(_run(nodes, hosts, numbers, seed, counts, Queue, Clock()), 1):
             broken += [error] if error else []

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
-from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
+from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.store import Store
-from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.crowd.locks import MemoryLocks
 from tests.model.checker import ViolationError
@@ -94,7 +94,7 @@ def _stores(backend: str) -> Iterator[list[Store] | None]:
         server = stack.enter_context(EmbeddedZookeeper(folder))
         stores: list[Store] = []
         for _ in range(_CLIENTS):
-            stores.append(ZookeeperStore(Access(server.hosts), "/model"))
+            stores.append(ZookeeperStore(ZookeeperAccess(server.hosts), "/model"))
             stack.callback(stores[-1].close)
         yield stores
 

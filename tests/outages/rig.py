@@ -17,7 +17,7 @@ from airflow_occ_provider.leases.keeper import Keeper
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger
 
@@ -95,7 +95,7 @@ class Crowd:
         return {f"AIRFLOW_CONN_{name.upper()}": json.dumps(value) for name in CONNECTIONS}
 
     def _queue(self, stack: ExitStack, hosts: str) -> Queue:
-        queue = Queue(ZookeeperStore(Access(hosts, self.timeout_s), ROOT))
+        queue = Queue(ZookeeperStore(ZookeeperAccess(hosts, self.timeout_s), ROOT))
         stack.callback(queue.close)
         return queue
 

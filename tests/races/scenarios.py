@@ -15,7 +15,7 @@ from airflow_occ_provider.attempts.claim import Isolation
 from airflow_occ_provider.attempts.sql_text import read_sql
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.leases.queue import Queue
-from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.races.writer import Task, TaskResult
 from tests.races.writes import PARTITIONS, Table
@@ -86,7 +86,7 @@ class Course:
 
     def _leases(self) -> Queue:
         if self._stack.lock == "zookeeper":
-            return Queue(ZookeeperStore(Access(self._stack.zookeeper.hosts), "/races/leases"))
+            return Queue(ZookeeperStore(ZookeeperAccess(self._stack.zookeeper.hosts), "/races/leases"))
         return stack_lock(self._stack).leases()
 
 

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from kazoo.client import KazooClient
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
-from airflow_occ_provider.leases.metastore.client import Access as MetastoreAccess
+from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.lock_log import MetastoreStore
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 
 SESSION_S = 1.0
@@ -41,7 +41,7 @@ def hold_kazoo(hosts: str, path: str) -> dict[str, Callable[[], bool]]:
 
 
 def hold_queue(hosts: str, path: str) -> dict[str, Callable[[], bool]]:
-    return hold(Queue(ZookeeperStore(Access(hosts, timeout_s=2.0), path)))
+    return hold(Queue(ZookeeperStore(ZookeeperAccess(hosts, timeout_s=2.0), path)))
 
 
 def hold_metastore(uris: str, database: str) -> dict[str, Callable[[], bool]]:

@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 
 TABLE = "s3://lake/trips"
@@ -35,7 +35,7 @@ class Queues:
         return queue
 
     def at(self, hosts, root="/leases", timeout_s=10.0):
-        return self.open(Access(hosts, timeout_s), root)
+        return self.open(ZookeeperAccess(hosts, timeout_s), root)
 
 
 def asks(run=None, ttl_ms=60_000, task=()):

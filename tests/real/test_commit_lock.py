@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.commit_lock import ZookeeperCommitLock
 from tests.commit_locks import TableLocks
 from tests.writers import LOCK_BASE_PATH, Writer, commit_lock_held, inflight, wait_for
@@ -33,7 +33,9 @@ def zookeeper(embedded_zookeeper):
 
 @pytest.fixture
 def view(embedded_zookeeper):
-    with closing(ZookeeperCommitLock(Access(embedded_zookeeper.hosts), "/view/locks", "t")) as view:
+    with closing(
+        ZookeeperCommitLock(ZookeeperAccess(embedded_zookeeper.hosts), "/view/locks", "t")
+    ) as view:
         yield view
 
 
@@ -97,7 +99,9 @@ def test_each_request_of_the_lock_is_counted_once(zookeeper, view):
 
 def test_a_real_writer_that_waits_for_its_commit_is_listed(hudi_stack, tmp_path, run):
     table = tmp_path / "t"
-    with closing(ZookeeperCommitLock(Access(hudi_stack.zookeeper.hosts), LOCK_BASE_PATH, "t")) as lock:
+    with closing(
+        ZookeeperCommitLock(ZookeeperAccess(hudi_stack.zookeeper.hosts), LOCK_BASE_PATH, "t")
+    ) as lock:
         before = lock.times_requested()
         named = {"hoodie.write.application.id": "w17"}
         writer = Writer(hudi_stack, table, hudi_options=named).start()

@@ -14,7 +14,7 @@ from airflow_occ_provider.attempts.doctor import examine
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.hudi.doctor.finding import Severity
-from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.commit_lock import ZookeeperCommitLock
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
@@ -88,7 +88,7 @@ def test_a_lock_in_the_tables_properties_replaces_the_connections(hudi_stack, tm
     (found,) = examine(HudiTable(str(table)), lock=connect(LOCK_BASE_PATH))
     assert (found.check, found.severity) == ("other_lock", Severity.WARNING)
     assert f"{BASE_PATH}={ELSEWHERE}, and the connection has {LOCK_BASE_PATH}" in found.evidence
-    access = Access(hudi_stack.zookeeper.hosts)
+    access = ZookeeperAccess(hudi_stack.zookeeper.hosts)
     with closing(ZookeeperCommitLock(access, ELSEWHERE, "t")) as lock:
         before = lock.times_requested()
         again = Writer(hudi_stack, table, hudi_options=NO_METADATA_TABLE)

@@ -12,7 +12,7 @@ from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.leases.keeper import Keeper
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
-from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.table import HudiTable
 from tests.suspended import resume, suspend
@@ -76,7 +76,7 @@ def test_what_the_observer_foresees_is_what_hudi_does(hudi_stack, tmp_path):
 @contextmanager
 def shared_lease(stack, table, task):
     """The lease of a task of unknown scope, in the real queue."""
-    store = ZookeeperStore(Access(stack.zookeeper.hosts, timeout_s=10.0), f"/hudi{table}")
+    store = ZookeeperStore(ZookeeperAccess(stack.zookeeper.hosts, timeout_s=10.0), f"/hudi{table}")
     scope = Scope.of(str(table), None, Mode.SHARED)
     with closing(Queue(store)) as queue:
         ticket = queue.request(Request(task, Owner(("dag", "run", task)), (scope,), 60_000))

@@ -16,7 +16,8 @@ from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.leases.zookeeper.client import Access, check_lock_service
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.client import check_lock_service
 from tests.observed import processes_in, until
 
 pytestmark = pytest.mark.real
@@ -93,7 +94,7 @@ def test_a_failed_start_leaves_nothing(tmp_path):
 
 
 def test_the_connection_check_asks_the_lock_service(embedded_zookeeper):
-    access = Access(embedded_zookeeper.hosts, 15)
+    access = ZookeeperAccess(embedded_zookeeper.hosts, 15)
     before = check_lock_service(access, "/never/made", "/nor/this")
     assert "/never/made will be created" in before
     assert "/nor/this will be created" in before
@@ -111,5 +112,5 @@ def test_the_connection_check_asks_the_lock_service(embedded_zookeeper):
 def test_an_unreachable_lock_service_is_reported_within_its_timeout():
     started = time.monotonic()
     with pytest.raises(LockUnreachableError, match=r"ZooKeeper at 127\.0\.0\.1:1 .*Remedy"):
-        check_lock_service(Access("127.0.0.1:1", 2), "/locks", "/leases")
+        check_lock_service(ZookeeperAccess("127.0.0.1:1", 2), "/locks", "/leases")
     assert time.monotonic() - started < 60

@@ -18,7 +18,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from airflow_occ_provider.leases.queue import Queue
-from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.real.lease_holder import asked
 from tests.suspended import resume, suspend
@@ -105,7 +105,7 @@ def test_kazoos_lock_says_held_after_a_rival_was_granted(embedded_zookeeper):
 @pytest.mark.timeout(90)
 def test_the_queue_never_says_held_after_a_rival_was_granted(embedded_zookeeper):
     path = f"/control/{uuid.uuid4()}"
-    queue = Queue(ZookeeperStore(Access(embedded_zookeeper.hosts), path))
+    queue = Queue(ZookeeperStore(ZookeeperAccess(embedded_zookeeper.hosts), path))
     try:
         with holder("queue", embedded_zookeeper.hosts, path) as one:
             ticket = queue.request(asked("rival"))

@@ -11,7 +11,8 @@ from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, make_digest_acl
 
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
-from airflow_occ_provider.leases.zookeeper.client import LOG, Access, Tls, check_lock_service
+from airflow_occ_provider.leases.zookeeper.backend import Tls, ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.client import LOG, check_lock_service
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.real.queues import Queues, asks, bare_client, wait_until_held
 from tests.services.certificates import Certificates, TlsZookeeper, make_certificates
@@ -51,7 +52,7 @@ def no_secret_in_the_log(caplog):
 
 
 def ann(zookeeper, **changes):
-    return replace(Access(zookeeper.hosts, 10.0, "ann", SECRET), **changes)
+    return replace(ZookeeperAccess(zookeeper.hosts, 10.0, "ann", SECRET), **changes)
 
 
 def message(error):
@@ -101,7 +102,7 @@ def test_a_root_without_rights_is_reported_and_left_unchanged(zookeeper, queues)
     with bare_client(zookeeper.hosts) as keeper:
         keeper.add_auth("digest", "keeper:of-the-root")
         keeper.create("/closed", acl=[make_digest_acl("keeper", "of-the-root", all=True)])
-        for access in (Access(zookeeper.hosts), ann(zookeeper)):
+        for access in (ZookeeperAccess(zookeeper.hosts), ann(zookeeper)):
             with pytest.raises(
                 ConfigurationError, match=r"use /closed/leases/requests: NoAuth"
             ) as error:
@@ -117,7 +118,7 @@ def test_a_root_that_is_read_only_is_reported_too(zookeeper, queues):
         keeper.create("/readable/requests", makepath=True)
         keeper.create("/readable/requests/earlier", acl=OPEN_ACL_UNSAFE)
         keeper.set_acls("/readable/requests", READ_ACL_UNSAFE)
-    nodes = ZookeeperStore(Access(zookeeper.hosts), "/readable")
+    nodes = ZookeeperStore(ZookeeperAccess(zookeeper.hosts), "/readable")
     try:
         for beside in (None, "earlier"):
             with pytest.raises(ConfigurationError, match="use /readable/requests/mine"):
@@ -138,7 +139,7 @@ def test_a_password_is_never_shown(zookeeper):
 @pytest.mark.parametrize("hosts", ["", "zk:port", "zk:99999999"])
 def test_malformed_hosts_are_reported(hosts):
     with pytest.raises(ConfigurationError, match=r"is not a list of ZooKeeper hosts.*host:port"):
-        ZookeeperStore(Access(hosts, 2.0), "/leases")
+        ZookeeperStore(ZookeeperAccess(hosts, 2.0), "/leases")
 
 
 def test_a_queue_over_tls(zookeeper, queues, certificates):
@@ -156,7 +157,7 @@ def test_a_queue_over_tls(zookeeper, queues, certificates):
 def test_a_server_of_another_authority_is_refused(zookeeper, certificates, tmp_path):
     others = make_certificates(tmp_path)
     tls = Tls(str(others.ca), str(certificates.client))
-    access = Access(zookeeper.secure_hosts, 2.0, tls=tls)
+    access = ZookeeperAccess(zookeeper.secure_hosts, 2.0, tls=tls)
     with pytest.raises(ConfigurationError, match=r"CERTIFICATE_VERIFY_FAILED.*tls_ca is the CA"):
         ZookeeperStore(access, "/leases")
     ZookeeperStore(replace(access, tls=replace(tls, verify=False)), "/leases").close()
@@ -166,7 +167,7 @@ def test_a_server_of_another_name_is_refused(certificates, tmp_path):
     nameless = Certificates(certificates.ca, certificates.client, certificates.client)
     tls = Tls(str(certificates.ca), str(certificates.client))
     with TlsZookeeper(tmp_path, nameless) as zookeeper:
-        access = Access(zookeeper.secure_hosts, 2.0, tls=tls)
+        access = ZookeeperAccess(zookeeper.secure_hosts, 2.0, tls=tls)
         with pytest.raises(ConfigurationError, match="IP address mismatch"):
             ZookeeperStore(access, "/leases")
         ZookeeperStore(replace(access, tls=replace(tls, verify=False)), "/leases").close()
@@ -174,15 +175,17 @@ def test_a_server_of_another_name_is_refused(certificates, tmp_path):
 
 def test_a_client_without_a_certificate_is_refused(zookeeper, certificates):
     with pytest.raises(ConfigurationError, match="that the server trusts tls_certificate"):
-        ZookeeperStore(Access(zookeeper.secure_hosts, 2.0, tls=Tls(str(certificates.ca))), "/leases")
+        ZookeeperStore(
+            ZookeeperAccess(zookeeper.secure_hosts, 2.0, tls=Tls(str(certificates.ca))), "/leases"
+        )
 
 
 def test_a_port_with_the_wrong_protocol_is_reported(zookeeper, certificates):
     tls = Tls(str(certificates.ca), str(certificates.client))
     with pytest.raises((LockUnreachableError, ConfigurationError), match="TLS"):
-        ZookeeperStore(Access(zookeeper.hosts, 2.0, tls=tls), "/leases")
+        ZookeeperStore(ZookeeperAccess(zookeeper.hosts, 2.0, tls=tls), "/leases")
     with pytest.raises(LockUnreachableError, match="that these ports are without TLS"):
-        ZookeeperStore(Access(zookeeper.secure_hosts, 2.0), "/leases")
+        ZookeeperStore(ZookeeperAccess(zookeeper.secure_hosts, 2.0), "/leases")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ import pytest
 from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.keeper import Keeper
-from airflow_occ_provider.leases.metastore.client import Access, MetastoreClient
+from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
+from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.lock_log import MetastoreStore
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.queue import Queue
@@ -39,7 +40,7 @@ def metastore(tmp_path_factory):
 
 
 def leases(stack, metastore, database, timeout_s=TIMEOUT_S):
-    locks = MetastoreLocks(MetastoreClient(Access(metastore.uris, timeout_s)), database)
+    locks = MetastoreLocks(MetastoreClient(MetastoreAccess(metastore.uris, timeout_s)), database)
     return stack.enter_context(closing(Queue(MetastoreStore(locks, LOCK_S, POLL_S))))
 
 

@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 from airflow_occ_provider.embedded.ports import free_port
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import ConfigurationError, LeaseLostError, LockUnreachableError
-from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.real.queues import Queues, asks, bare_client, wait_until_held
 from tests.services.ensemble import EmbeddedZookeeperEnsemble
@@ -120,7 +120,7 @@ def test_every_call_ends_in_time_and_the_queue_works_again_after(zookeeper, queu
 
 
 def test_closing_ends_in_time_too(zookeeper, root):
-    nodes = ZookeeperStore(Access(zookeeper.hosts, TIMEOUT_S), root)
+    nodes = ZookeeperStore(ZookeeperAccess(zookeeper.hosts, TIMEOUT_S), root)
     with frozen(zookeeper):
         started = time.monotonic()
         nodes.close()

@@ -10,7 +10,7 @@ import pytest
 from airflow_occ_provider.embedded.ports import free_port
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.leases.queue import Queue
-from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.testing.queues import ask
 from tests.outages.away import LAG_S, stopped
@@ -32,7 +32,7 @@ def test_a_request_that_a_lagging_follower_has_not_seen_yet_is_not_lost(tmp_path
     with LaggingEnsemble(tmp_path) as servers, ExitStack() as stack:
 
         def queue(server):
-            opened = Queue(ZookeeperStore(Access(server.hosts, 8), "/leases"))
+            opened = Queue(ZookeeperStore(ZookeeperAccess(server.hosts, 8), "/leases"))
             stack.callback(opened.close)
             return opened
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
-from airflow_occ_provider.leases.zookeeper.client import Access
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.table import HudiTable
 from tests.writers import JOB
@@ -20,7 +20,7 @@ TTL_S = TTL_MS / 1000
 
 
 def open_queue(hudi_stack):
-    return Queue(ZookeeperStore(Access(hudi_stack.zookeeper.hosts), ROOT))
+    return Queue(ZookeeperStore(ZookeeperAccess(hudi_stack.zookeeper.hosts), ROOT))
 
 
 def hold(queue, table, partitions=None, mode=Mode.EXCLUSIVE):

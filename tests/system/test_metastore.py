@@ -6,7 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from airflow_occ_provider.leases.metastore.client import Access, MetastoreClient
+from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
+from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.lock_log import MetastoreStore
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.queue import Queue
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture
 def queue(metastore):
-    locks = MetastoreLocks(MetastoreClient(Access(metastore.uris)), "airflow_occ_leases")
+    locks = MetastoreLocks(MetastoreClient(MetastoreAccess(metastore.uris)), "airflow_occ_leases")
     with closing(Queue(MetastoreStore(locks, metastore.lock_timeout_s))) as queue:
         yield queue
 

@@ -12,7 +12,8 @@ from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TTransportException
 
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
-from airflow_occ_provider.leases.metastore.client import Access, MetastoreClient
+from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
+from airflow_occ_provider.leases.metastore.client import MetastoreClient
 
 PATIENCE_S = 60
 
@@ -76,7 +77,7 @@ def ask(client):
     ],
 )
 def test_addresses(uris, addresses):
-    assert Access(uris).addresses == addresses
+    assert MetastoreAccess(uris).addresses == addresses
 
 
 @pytest.mark.parametrize(
@@ -84,19 +85,19 @@ def test_addresses(uris, addresses):
 )
 def test_what_is_no_address(uris):
     with pytest.raises(ConfigurationError, match="Remedy: enter thrift://host:9083"):
-        MetastoreClient(Access(uris))
+        MetastoreClient(MetastoreAccess(uris))
 
 
 def test_the_first_of_several_is_dead():
     with metastore("second") as uri:
-        client = MetastoreClient(Access(f"thrift://127.0.0.1:1,{uri}", 5))
+        client = MetastoreClient(MetastoreAccess(f"thrift://127.0.0.1:1,{uri}", 5))
         assert ask(client) == "second"
         client.close()
 
 
 def test_one_that_answers_nothing_is_left_for_the_next():
     with metastore(answers=False) as silent, metastore("second") as uri:
-        client = MetastoreClient(Access(f"{silent},{uri}", 0.3))
+        client = MetastoreClient(MetastoreAccess(f"{silent},{uri}", 0.3))
         started = time.monotonic()
         with pytest.raises(LockUnreachableError, match=r"did not answer in 0\.3 s .*Remedy"):
             ask(client)
@@ -107,13 +108,13 @@ def test_one_that_answers_nothing_is_left_for_the_next():
 
 def test_an_unreachable_metastore():
     with pytest.raises(LockUnreachableError, match=r"127\.0\.0\.1:1: .*Remedy"):
-        MetastoreClient(Access("thrift://127.0.0.1:1", 5))
+        MetastoreClient(MetastoreAccess("thrift://127.0.0.1:1", 5))
 
 
 def test_a_connection_that_broke_is_made_again():
     connections = []
     with metastore("one", connections=connections) as uri:
-        client = MetastoreClient(Access(uri, 5))
+        client = MetastoreClient(MetastoreAccess(uri, 5))
         assert ask(client) == "one"
         connections[0].shutdown(socket.SHUT_RDWR)
         assert ask(client) == "one"
@@ -127,7 +128,7 @@ def test_a_connection_that_broke_is_made_again():
 def test_a_closed_one_connects_no_more():
     connections = []
     with metastore("one", connections=connections) as uri:
-        client = MetastoreClient(Access(uri, 5))
+        client = MetastoreClient(MetastoreAccess(uri, 5))
         assert ask(client) == "one"
         client.close()
         client.close()
@@ -138,7 +139,7 @@ def test_a_closed_one_connects_no_more():
 
 def test_a_call_behind_hanging_calls_waits_for_a_bounded_time():
     with metastore(answers=False) as silent:
-        client, took_s = MetastoreClient(Access(silent, 0.5)), []
+        client, took_s = MetastoreClient(MetastoreAccess(silent, 0.5)), []
 
         def call():
             started = time.monotonic()

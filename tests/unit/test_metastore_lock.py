@@ -11,9 +11,9 @@ import pytest
 from airflow_occ_provider.connection_form import metastore_lock
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
-from airflow_occ_provider.hooks.metastore_lock import expiry
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, METASTORE_LOCK_PROVIDER
-from airflow_occ_provider.leases.metastore.client import Access, Kerberos, MetastoreClient
+from airflow_occ_provider.leases.metastore.backend import Kerberos, MetastoreAccess, expiry
+from airflow_occ_provider.leases.metastore.client import MetastoreClient
 
 PREFIX = "hoodie.write.lock."
 CLOSED_PORT = "127.0.0.1:1"
@@ -60,7 +60,7 @@ def test_database_and_table_may_be_those_of_a_fleet(connection):
 def test_addresses(connection, host, port, uris, addresses):
     hook = connection(host, port=port)
     assert hook.options("/t")[f"{PREFIX}hivemetastore.uris"] == uris
-    assert hook.service.access.addresses == addresses
+    assert hook.access.addresses == addresses
 
 
 def test_the_forms_defaults_are_the_hooks(connection):
@@ -70,7 +70,7 @@ def test_the_forms_defaults_are_the_hooks(connection):
     for given in (defaults, dict.fromkeys(defaults), dict.fromkeys(defaults, "")):
         filled = connection(**given)
         assert filled.options("/t") == empty.options("/t")
-        assert filled.service.access == empty.service.access
+        assert filled.access == empty.access
         assert (
             filled.lease_backend.database == empty.lease_backend.database == defaults["lease_database"]
         )
@@ -130,7 +130,7 @@ def test_an_unreachable_metastore_answers_the_test_button(connection):
 def test_kerberos_without_its_clients_says_what_to_install(connection, monkeypatch):
     monkeypatch.setitem(sys.modules, "kerberos", None)
     hook = connection(CLOSED_PORT, kerberos=True, connection_timeout_ms=300)
-    assert hook.service.access.kerberos.service == "hive"
+    assert hook.access.kerberos.service == "hive"
     with pytest.raises(ConfigurationError, match=r"its extra kerberos"):
         hook.leases()
 
@@ -153,12 +153,12 @@ def test_the_metastores_time_out_is_read(connection, told, milliseconds):
             assert name == "hive.txn.timeout"
             return told
 
-    assert connection().lease_backend._timeout_ms(Told()) == milliseconds
+    assert connection().lease_backend.lock_timeout_ms(Told()) == milliseconds
     # A longer one of ours would be trusted after the server has dropped the lock.
-    assert connection(lock_timeout_s=7, connection_timeout_ms=2000).lease_backend._timeout_ms(
+    assert connection(lock_timeout_s=7, connection_timeout_ms=2000).lease_backend.lock_timeout_ms(
         Told()
     ) == min(7000, milliseconds)
-    longer = connection(lock_timeout_s=7200).lease_backend._timeout_ms(Told())
+    longer = connection(lock_timeout_s=7200).lease_backend.lock_timeout_ms(Told())
     assert longer == (milliseconds if told not in ("", "x") else 7_200_000)
 
 
@@ -180,7 +180,7 @@ def test_a_missing_ticket_is_reported(monkeypatch):
     monkeypatch.setattr(mechanisms, "have_kerberos", True)
     monkeypatch.setitem(mechanisms.mechanisms, "GSSAPI", mechanisms.GSSAPIMechanism)
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        access = Access(f"thrift://127.0.0.1:{server.getsockname()[1]}", 2.0, Kerberos())
+        access = MetastoreAccess(f"thrift://127.0.0.1:{server.getsockname()[1]}", 2.0, Kerberos())
         with pytest.raises(LockUnreachableError, match=r"no credentials cache.*Remedy"):
             MetastoreClient(access)
 
@@ -225,9 +225,9 @@ def test_the_check_says_what_removes_dead_locks(settings, expected):
 
 
 def test_heartbeats_too_rare_for_the_metastore_are_refused(connection):
-    connection().hudi_lock.refuse_long_interval(120_000)
+    connection().lease_backend.refuse_rare_heartbeats(120_000)
     with pytest.raises(
         ConfigurationError, match=r"heartbeat_interval_ms: 60000 ms.*Remedy: enter .*39666"
     ):
-        connection().hudi_lock.refuse_long_interval(119_000)
-    connection(heartbeat_interval_ms=1000).hudi_lock.refuse_long_interval(3000)
+        connection().lease_backend.refuse_rare_heartbeats(119_000)
+    connection(heartbeat_interval_ms=1000).lease_backend.refuse_rare_heartbeats(3000)

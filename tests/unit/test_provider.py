@@ -26,7 +26,7 @@ from airflow_occ_provider.hooks.storage_lock import HudiStorageLockHook
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
 from airflow_occ_provider.leases.lease import Terms
-from airflow_occ_provider.leases.zookeeper.client import Tls
+from airflow_occ_provider.leases.zookeeper.backend import Tls
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.provider_info import get_provider_info
@@ -74,7 +74,7 @@ def test_the_forms_defaults_are_the_hooks(monkeypatch):
         empty = lock_hook("lock")
         assert filled.options("/lake/trips") == empty.options("/lake/trips")
         assert filled.terms() == empty.terms()
-        assert filled.service.access == empty.service.access
+        assert filled.access == empty.access
         assert (
             filled.lease_backend.root
             == empty.lease_backend.root
@@ -128,8 +128,8 @@ def test_the_port_is_each_servers_for_the_leases_and_for_hudis_lock(
 ):
     connection(monkeypatch, host=host, port=port)
     hook = lock_hook("lock")
-    assert collect_hosts(hook.service.access.hosts) == (servers, chroot)
-    assert hook.options("/lake/trips")["hoodie.write.lock.zookeeper.url"] == hook.service.access.hosts
+    assert collect_hosts(hook.access.hosts) == (servers, chroot)
+    assert hook.options("/lake/trips")["hoodie.write.lock.zookeeper.url"] == hook.access.hosts
 
 
 @pytest.mark.parametrize(
@@ -290,13 +290,13 @@ def test_options_that_are_no_lock_are_refused(monkeypatch, given):
 
 def test_tls_verifies_by_default(monkeypatch):
     connection(monkeypatch, tls_ca="/ca.pem")
-    assert lock_hook("lock").service.access.tls is None
+    assert lock_hook("lock").access.tls is None
     files = {"tls_ca": "/ca.pem", "tls_certificate": "/me.pem", "tls_key": "/me.key"}
     for given in ({}, {"tls_verify": None}, {"tls_verify": ""}, {"tls_verify": True}):
         connection(monkeypatch, tls=True, **files, **given)
-        assert lock_hook("lock").service.access.tls == Tls("/ca.pem", "/me.pem", "/me.key", verify=True)
+        assert lock_hook("lock").access.tls == Tls("/ca.pem", "/me.pem", "/me.key", verify=True)
     connection(monkeypatch, tls="true", tls_verify="False")
-    assert lock_hook("lock").service.access.tls == Tls(verify=False)
+    assert lock_hook("lock").access.tls == Tls(verify=False)
 
 
 def test_secrets_are_in_no_error_and_no_representation(monkeypatch, caplog):
@@ -304,9 +304,9 @@ def test_secrets_are_in_no_error_and_no_representation(monkeypatch, caplog):
     secret = {"login": "occ", "password": "s3cret"}
     connection(monkeypatch, host=CLOSED_PORT, connection_timeout_ms=300, **secret)
     hook = lock_hook("lock")
-    assert hook.service.access.login == "occ"
-    assert hook.service.access.password == "s3cret"
-    assert "s3cret" not in repr(hook.service.access)
+    assert hook.access.login == "occ"
+    assert hook.access.password == "s3cret"
+    assert "s3cret" not in repr(hook.access)
     with pytest.raises(LockUnreachableError) as told:
         hook.leases()
     ok, message = hook.test_connection()

@@ -46,17 +46,17 @@ PUBLIC = {
     "hooks.places": {"PlaceType", "PlacedTask", "place_type"},
     "hooks.spark": {"attempt_hook", "environment", "spark_hook", "with_lineage"},
     "hooks.hudi_lock": {
-        *("HudiLockHook", "HudiLock", "GivenLock", "LeaseBackend", "answer_timeout_s", "ttl_s"),
+        *("HudiLockHook", "answer_timeout_s", "ttl_s"),
         *("Fields", "lock_hook", "lock_hook_if_any"),
     },
     "hooks.metastore_lock": {
-        *("HudiMetastoreLockHook", "Metastore", "MetastoreLock", "MetastoreBackend", "expiry"),
+        "HudiMetastoreLockHook",
     },
     "hooks.storage_lock": {
-        *("HudiStorageLockHook", "LeaseRoot", "StorageLock", "StorageLeases", "storage_access"),
+        *("HudiStorageLockHook", "storage_access"),
     },
     "hooks.zookeeper_lock": {
-        *("HudiZookeeperLockHook", "ZookeeperEnsemble", "ZookeeperLock", "ZookeeperLeases"),
+        "HudiZookeeperLockHook",
     },
     "hooks.via": {
         "StartRule",

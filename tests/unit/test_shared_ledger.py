@@ -11,7 +11,11 @@ import pytest
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.ledger import Change, Ledger, LedgerFormatError
 from airflow_occ_provider.leases.storage.shared_ledger import StorageStore
-from airflow_occ_provider.leases.storage.shared_object import Content, SupersededError, UnansweredError
+from airflow_occ_provider.leases.storage.shared_object import (
+    ObjectContent,
+    SupersededError,
+    UnansweredError,
+)
 from airflow_occ_provider.leases.store import NodeGoneError, NodeTakenError, NodeVersionError
 
 LOST, REFUSED = "lost", "refused"
@@ -26,7 +30,7 @@ class Memory:
     place = "memory://queue"
 
     def __init__(self):
-        self.content, self.lock = Content(b"", ""), threading.Lock()
+        self.content, self.lock = ObjectContent(b"", ""), threading.Lock()
         self.reads = self.writes = 0
         self.faults, self.is_away = [], False
 
@@ -44,7 +48,7 @@ class Memory:
                 raise UnansweredError("away")
             if tag != self.content.tag:
                 raise SupersededError
-            self.content = Content(data, f"t{self.writes}")
+            self.content = ObjectContent(data, f"t{self.writes}")
         if fault == LOST:
             raise UnansweredError("the answer was lost")
         return self.content.tag
@@ -191,7 +195,7 @@ def test_a_storage_that_is_away_is_told_in_time(shared, store):
 
 
 def test_what_is_no_ledger_stays_as_it_is(shared, store):
-    shared.content = Content(b'{"mine": 1}', "t")
+    shared.content = ObjectContent(b'{"mine": 1}', "t")
     for call in (store.stamps, lambda: store.create("n", b"")):
         with pytest.raises(ConfigurationError, match="lease_root: memory://queue: it is no queue"):
             call()
@@ -206,7 +210,7 @@ def test_a_ledger_of_another_format_is_refused():
 
 def test_tokens_rise_although_the_object_was_deleted(shared, store):
     token = store.create("n", b"").token
-    shared.content = Content(b"", "")
+    shared.content = ObjectContent(b"", "")
     again = StorageStore(shared)
     assert again.stamps() == {}
     assert again.create("n", b"").token > token

@@ -12,7 +12,11 @@ from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.storage.bucket import BucketObject
 from airflow_occ_provider.leases.storage.conditions import check_conditions
 from airflow_occ_provider.leases.storage.folder import FolderObject
-from airflow_occ_provider.leases.storage.shared_object import Content, SupersededError, UnansweredError
+from airflow_occ_provider.leases.storage.shared_object import (
+    ObjectContent,
+    SupersededError,
+    UnansweredError,
+)
 
 
 class Inexact:
@@ -25,7 +29,7 @@ class Inexact:
     place = "fake://queue"
 
     def __init__(self, fault):
-        self.fault, self.content = fault, Content(b"", "")
+        self.fault, self.content = fault, ObjectContent(b"", "")
         self.deleted = 0
 
     def beside(self, name):
@@ -46,7 +50,7 @@ class Inexact:
             raise SupersededError
         if checked:
             checked.wait(0.005)
-        self.content = Content(data, hashlib.sha256(data).hexdigest())
+        self.content = ObjectContent(data, hashlib.sha256(data).hexdigest())
         return self.content.tag
 
 
@@ -59,7 +63,7 @@ def test_a_storage_with_exact_conditions_passes_and_keeps_nothing(make, tmp_path
     shared = make(tmp_path)
     assert "one was carried out each time" in check_conditions(shared, race_s=0.5)
     assert list((tmp_path / "l").glob("*")) == []
-    assert shared.read("") == Content(b"", "")
+    assert shared.read("") == ObjectContent(b"", "")
 
 
 @pytest.mark.parametrize(

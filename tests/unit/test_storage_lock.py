@@ -8,7 +8,6 @@ import pytest
 from airflow_occ_provider.connection_form import storage_lock
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
-from airflow_occ_provider.hooks.storage_lock import storage_access
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.hudi.writer.storage_lock import FILE_LOCK_PROVIDER, STORAGE_LOCK_PROVIDER
 from airflow_occ_provider.leases.lease import Terms
@@ -38,8 +37,7 @@ def access_of(monkeypatch, connection):
         given["extra"] = given.get("extra", {})
         monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": conn_type, **given}))
         hook = connection(root, storage_conn_id="lake", connection_timeout_ms=300)
-        service = hook.service
-        return storage_access(service.root.kind, "lake", service.fields)
+        return hook.lease_backend.access
 
     return access_of
 

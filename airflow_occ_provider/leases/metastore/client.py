@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from pymetastore.hive_metastore import ThriftHiveMetastore
 from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
@@ -15,42 +13,10 @@ from thrift.Thrift import TException
 from thrift.transport import TSocket, TTransport
 
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError, install_extra
+from airflow_occ_provider.leases.metastore.backend import Kerberos, MetastoreAccess
 
-_PORT = 9083
 # Errors of the connection, not answers of the metastore.
 _BROKEN = (TTransport.TTransportException, OSError, EOFError)
-
-
-@dataclass(frozen=True, slots=True)
-class Kerberos:
-    """The Kerberos authentication of a connection.
-
-    :param service: first part of the metastore's principal, such as ``hive`` in ``hive/host@REALM``.
-    """
-
-    service: str = "hive"
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """The address of a metastore, time-outs and authentication.
-
-    :param uris: ``thrift://host:port`` addresses separated by commas, tried in this order.
-    :param timeout_s: seconds to wait for a connection, and for each answer.
-    :param kerberos: ``None`` for a metastore without authentication.
-    """
-
-    uris: str
-    timeout_s: float = 10.0
-    kerberos: Kerberos | None = None
-
-    @property
-    def addresses(self) -> list[tuple[str, int]]:
-        """The host and port of each server.
-
-        :raises ConfigurationError: if an address is invalid or missing.
-        """
-        return [_address(one.strip()) for one in self.uris.strip(" ,").split(",")]
 
 
 class MetastoreClient:
@@ -61,7 +27,7 @@ class MetastoreClient:
     :raises LockUnreachableError: if no server accepts the connection in time.
     """
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: MetastoreAccess) -> None:
         self.access = access
         self._addresses = deque(access.addresses)
         self._call_lock = threading.Lock()
@@ -161,16 +127,6 @@ def _is_broken(error: Exception) -> bool:
     """Return whether the connection was lost, not only an answer late or invalid."""
     late = TTransport.TTransportException.TIMED_OUT
     return isinstance(error, _BROKEN) and getattr(error, "type", None) != late
-
-
-def _address(uri: str) -> tuple[str, int]:
-    parts = urlsplit(uri if "://" in uri else f"thrift://{uri}")
-    with suppress(ValueError):
-        if parts.scheme == "thrift" and parts.hostname and not parts.path.strip("/"):
-            return parts.hostname, parts.port or _PORT
-    raise ConfigurationError(
-        "uris", f"{uri!r} is not an address of a metastore", remedy=f"enter thrift://host:{_PORT}"
-    )
 
 
 def _authenticated(connection: Any, host: str, kerberos: Kerberos) -> Any:

@@ -10,7 +10,7 @@ from thrift_sasl import TSaslClientTransport
 _MECHANISM = "GSSAPI"
 
 
-class _Client(SASLClient):  # type: ignore[misc]
+class _KerberosClient(SASLClient):  # type: ignore[misc]
     """A SASL client whose failures, such as a missing ticket, ``getError`` returns."""
 
     _failure = ""
@@ -47,4 +47,4 @@ class _Client(SASLClient):  # type: ignore[misc]
 
 def authenticated(connection: Any, host: str, service: str) -> Any:
     """Return a transport that authenticates with this machine's Kerberos ticket."""
-    return TSaslClientTransport(lambda: _Client(host, service=service), _MECHANISM, connection)
+    return TSaslClientTransport(lambda: _KerberosClient(host, service=service), _MECHANISM, connection)

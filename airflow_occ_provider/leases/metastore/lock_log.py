@@ -33,7 +33,7 @@ from typing import NamedTuple, Self, TypeAlias
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.ledger import Change, Ledger, LedgerFormatError
 from airflow_occ_provider.leases.ledger_store import LedgerStore
-from airflow_occ_provider.leases.metastore.locks import MetastoreLocks, Row
+from airflow_occ_provider.leases.metastore.locks import LockRow, MetastoreLocks
 from airflow_occ_provider.leases.store import NodeGoneError, NodeTakenError, NodeVersionError
 
 _log = logging.getLogger(__name__)
@@ -205,9 +205,9 @@ class _Log:
     ledgers: dict[int, _Entry] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> Self:
+    def of(cls, rows: Iterable[LockRow]) -> Self:
         """Return the log that some components form; an incomplete lock is just being released."""
-        log, by_lock = cls(), dict[int, list[Row]]()
+        log, by_lock = cls(), dict[int, list[LockRow]]()
         for row in rows:
             by_lock.setdefault(row.lock_id, []).append(row)
         for lock_id, components in by_lock.items():
@@ -259,7 +259,7 @@ class _Log:
         return ledger
 
 
-def _digest(rows: Iterable[Row]) -> _Digest:
+def _digest(rows: Iterable[LockRow]) -> _Digest:
     last_id, since_ms, count = 0, 0, 0
     for row in rows:
         last_id, since_ms, count = *max((last_id, since_ms), (row.lock_id, row.since_ms)), count + 1
@@ -290,7 +290,7 @@ def _pieces(data: bytes) -> list[str]:
     return [f"p{number}of{len(parts)}={part}" for number, part in enumerate(parts)]
 
 
-def _text(components: Iterable[Row]) -> str:
+def _text(components: Iterable[LockRow]) -> str:
     """Return the joined pieces of a lock; nothing if one is missing, or it is none of the log."""
     pieces = {}
     for match in (_PIECE.fullmatch(row.partition) for row in components):

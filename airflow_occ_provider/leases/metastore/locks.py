@@ -20,12 +20,13 @@ from pymetastore.hive_metastore.ttypes import (
 )
 
 from airflow_occ_provider.leases.commit_lock import LockEntry
-from airflow_occ_provider.leases.metastore.client import Access, MetastoreClient
+from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
+from airflow_occ_provider.leases.metastore.client import MetastoreClient
 
 _USER = "airflow_occ"
 
 
-class Row(NamedTuple):
+class LockRow(NamedTuple):
     """One component of a lock as the metastore shows it.
 
     :param lock_id: greater than the ids of all locks requested before.
@@ -77,7 +78,7 @@ class MetastoreLocks:
         with suppress(NoSuchLockException):
             self.client.call("unlock", UnlockRequest(lockid=lock_id), answers=(NoSuchLockException,))
 
-    def rows(self, table: str | None = None) -> list[Row]:
+    def rows(self, table: str | None = None) -> list[LockRow]:
         """Return all components of all locks, or only those on one table.
 
         They include every change answered before the call.
@@ -97,8 +98,8 @@ class MetastoreLocks:
         self.client.close()
 
 
-def _row(shown: Any) -> Row:
-    return Row(
+def _row(shown: Any) -> LockRow:
+    return LockRow(
         shown.lockid,
         shown.tablename or "",
         shown.partname or "",
@@ -115,7 +116,7 @@ class MetastoreCommitLock:
     :raises LockUnreachableError: if the metastore does not answer in time.
     """
 
-    def __init__(self, access: Access, database: str, table: str) -> None:
+    def __init__(self, access: MetastoreAccess, database: str, table: str) -> None:
         self.path = f"{database}.{table}"
         self._table = table
         self._locks = MetastoreLocks(MetastoreClient(access), database)

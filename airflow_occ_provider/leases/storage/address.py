@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from airflow_occ_provider.errors import ConfigurationError, install_extra
+from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.storage.folder import FolderObject
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class AzureHost(NamedTuple):
         return cls(account, endpoint, _AUTHORITIES.get(cloud, ""))
 
 
-Access: TypeAlias = S3Access | GcsAccess | AzureAccess
+StorageAccess: TypeAlias = S3Access | GcsAccess | AzureAccess
 
 
 OBJECT = "queue.json"
@@ -145,7 +146,7 @@ _EXAMPLE = "name a folder, such as s3://lake/leases or /srv/leases"
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class LeasePace:
     """How often the queue of a root looks and writes, by default.
 
     :param ttl_s: seconds without a renewal after which a lease expires; a third of it is between two.
@@ -159,10 +160,15 @@ class Pace:
     poll_s: int
     gather_s: float
 
+    @property
+    def terms(self) -> Terms:
+        """The TTLs."""
+        return Terms(self.ttl_s * 1000, self.claim_ttl_s * 1000)
 
-LOCAL_PACE = Pace(ttl_s=60, claim_ttl_s=600, poll_s=1, gather_s=0.0)
+
+LOCAL_PACE = LeasePace(ttl_s=60, claim_ttl_s=600, poll_s=1, gather_s=0.0)
 # A waiter costs six requests a minute at most, a holder four.
-BUCKET_PACE = Pace(ttl_s=180, claim_ttl_s=600, poll_s=15, gather_s=2.0)
+BUCKET_PACE = LeasePace(ttl_s=180, claim_ttl_s=600, poll_s=15, gather_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +181,7 @@ class Root:
     :param azure: the storage account of Azure, if the URL names it.
     """
 
-    kind: type[Access] | None
+    kind: type[StorageAccess] | None
     bucket: str
     folder: str
     azure: AzureHost | None = None
@@ -186,7 +192,7 @@ class Root:
         return self.kind is None
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> LeasePace:
         """How often its queue looks and writes, by default."""
         return LOCAL_PACE if self.is_local else BUCKET_PACE
 
@@ -224,7 +230,7 @@ def parse_root(root: str) -> Root:
 
 
 def open_shared_object(
-    root: str, access: Access | None = None, *, timeout_s: float = 10.0
+    root: str, access: StorageAccess | None = None, *, timeout_s: float = 10.0
 ) -> BucketObject | FolderObject:
     """Return the object that holds the leases of a root; nothing is sent yet.
 

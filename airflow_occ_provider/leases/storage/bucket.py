@@ -21,13 +21,17 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.leases.storage.address import (
-    Access,
     AzureAccess,
     AzureHost,
     GcsAccess,
     S3Access,
+    StorageAccess,
 )
-from airflow_occ_provider.leases.storage.shared_object import Content, SupersededError, UnansweredError
+from airflow_occ_provider.leases.storage.shared_object import (
+    ObjectContent,
+    SupersededError,
+    UnansweredError,
+)
 
 if TYPE_CHECKING:
     from airflow_occ_provider.leases.storage.address import Root
@@ -48,16 +52,16 @@ class BucketObject:
         self._key = key
         self.place = place
 
-    def read(self, known: str) -> Content | None:
+    def read(self, known: str) -> ObjectContent | None:
         """Return the object, or ``None`` if it still has a known tag."""
         options: Any = {"if_none_match": _parts(known)["e_tag"]} if known else {}
         try:
             found = obstore.get(self._store, self._key, options=options)
-            return Content(bytes(found.bytes()), _tag(found.meta))
+            return ObjectContent(bytes(found.bytes()), _tag(found.meta))
         except NotModifiedError:
             return None
         except FileNotFoundError:
-            return Content(b"", "")
+            return ObjectContent(b"", "")
         except BaseError as error:
             raise self._translated(error) from None
 
@@ -122,7 +126,7 @@ def _reason(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-def open_bucket(root: Root, access: Access, key: str, timeout_s: float) -> BucketObject:
+def open_bucket(root: Root, access: StorageAccess, key: str, timeout_s: float) -> BucketObject:
     """Return an object in a bucket.
 
     :param root: the bucket.
@@ -140,7 +144,7 @@ def open_bucket(root: Root, access: Access, key: str, timeout_s: float) -> Bucke
     return BucketObject(store, key, f"{place}/{key}")
 
 
-def _opened(root: Root, access: Access, timeout_s: float) -> tuple[Any, str]:
+def _opened(root: Root, access: StorageAccess, timeout_s: float) -> tuple[Any, str]:
     options: dict[str, Any] = {
         "client_options": {
             "allow_http": access.endpoint.startswith("http:"),

@@ -13,7 +13,11 @@ from pathlib import Path
 from typing import IO, Self
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.leases.storage.shared_object import Content, SupersededError, UnansweredError
+from airflow_occ_provider.leases.storage.shared_object import (
+    ObjectContent,
+    SupersededError,
+    UnansweredError,
+)
 
 _PAUSE_S = 0.01
 _READ_WRITE = 0o666
@@ -35,7 +39,7 @@ class FolderObject:
         self._timeout_s = timeout_s
         self.place = str(path)
 
-    def read(self, known: str) -> Content | None:
+    def read(self, known: str) -> ObjectContent | None:
         """Return the object, or ``None`` if it still has a known tag."""
         with self._translated():
             found = self._content()
@@ -68,12 +72,12 @@ class FolderObject:
             self._path.unlink(missing_ok=True)
             self._lock.unlink(missing_ok=True)
 
-    def _content(self) -> Content:
+    def _content(self) -> ObjectContent:
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
-            return Content(b"", "")
-        return Content(data, _tag(data))
+            return ObjectContent(b"", "")
+        return ObjectContent(data, _tag(data))
 
     def _share(self, file: IO[bytes]) -> None:
         """Give an own file the group of its folder, and the permissions that accounts have there."""

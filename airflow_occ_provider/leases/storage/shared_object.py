@@ -13,7 +13,7 @@ class UnansweredError(Exception):
     """The storage gave no answer; a write may have been carried out."""
 
 
-class Content(NamedTuple):
+class ObjectContent(NamedTuple):
     """What was read.
 
     :param data: the object's bytes; empty if there is no object.
@@ -33,7 +33,7 @@ class SharedObject(Protocol):
 
     place: str
 
-    def read(self, known: str) -> Content | None:
+    def read(self, known: str) -> ObjectContent | None:
         """Return the object, or ``None`` if it still has a known tag.
 
         :param known: a tag that was seen; empty for none.

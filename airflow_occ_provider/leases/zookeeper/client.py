@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -35,6 +35,7 @@ from kazoo.protocol.serialization import Auth
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess, error_name
 
 LOG = logging.getLogger(__name__)
 LOG.setLevel(logging.WARNING)  # no task log line for every connection
@@ -82,60 +83,6 @@ class Wire(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no ty
         return connection
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """The TLS settings of a connection.
-
-    :param ca: path of the CA certificates; empty for those of the system.
-    :param certificate: path of the client certificate, if the server requires one.
-    :param key: path of its key; empty if the certificate's file contains it.
-    :param verify: whether the server's certificate and host name are verified.
-    """
-
-    ca: str = ""
-    certificate: str = ""
-    key: str = ""
-    verify: bool = True
-
-    def context(self) -> ssl.SSLContext:
-        """Return the SSL context of the connection.
-
-        :raises ConfigurationError: if a file cannot be used.
-        """
-        with _usable("tls_ca", self.ca):
-            context = ssl.create_default_context(cafile=self.ca or None)
-        if self.certificate:
-            key = self.key or self.certificate
-            with _usable("tls_certificate, tls_key", f"{self.certificate} with {key}"):
-                # Without a password, OpenSSL would prompt for one at the terminal.
-                context.load_cert_chain(self.certificate, key, password="")
-        if not self.verify:
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        return context
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """The addresses of ZooKeeper, credentials and time-outs.
-
-    :param hosts: ``host:port`` pairs separated by commas, with an optional chroot.
-    :param timeout_s: seconds to wait for the connection, and for each answer.
-    :param login: of the digest scheme; only this login can use the nodes that it creates.
-    :param tls: ``None`` for an unencrypted connection.
-    """
-
-    hosts: str
-    timeout_s: float = 10.0
-    login: str = ""
-    password: str = field(default="", repr=False)
-    tls: Tls | None = None
-
-    @property
-    def acl(self) -> list[Any]:
-        """The ACL of the nodes that are created."""
-        return [make_acl("auth", "", all=True)] if self.login else OPEN_ACL_UNSAFE
-
-
 class Session:
     """A connection that is restored automatically, with a time-out for every call.
 
@@ -145,7 +92,7 @@ class Session:
     :raises ConfigurationError: if it rejects the credentials.
     """
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ZookeeperAccess) -> None:
         self.access = access
         self._users, self._counting = 1, threading.Lock()
         self._wire = Wire(access.tls.context() if access.tls else None)
@@ -189,7 +136,7 @@ class Session:
             user = f"login {access.login}" if access.login else "clients without a login"
             raise ConfigurationError(
                 "lock connection",
-                f"ZooKeeper at {access.hosts} does not let {user} use {path}: {_name(error)}",
+                f"ZooKeeper at {access.hosts} does not let {user} use {path}: {error_name(error)}",
                 remedy="check the connection's login and password, and the rights (ACL) of the path; "
                 "only the login that created a node can use it",
             ) from error
@@ -199,7 +146,7 @@ class Session:
             raise
         except KazooException as error:
             raise LockUnreachableError(
-                f"ZooKeeper at {access.hosts} did not carry out a call on {path}: {_name(error)}",
+                f"ZooKeeper at {access.hosts} did not carry out a call on {path}: {error_name(error)}",
                 remedy="look in ZooKeeper's log",
             ) from error
 
@@ -237,19 +184,19 @@ class Session:
         if isinstance(why, ssl.SSLError) and not isinstance(why, ssl.SSLEOFError):
             return ConfigurationError(
                 "lock connection",
-                f"no TLS connection to ZooKeeper at {hosts}: {_name(why)}",
+                f"no TLS connection to ZooKeeper at {hosts}: {error_name(why)}",
                 remedy="check that the hosts name the TLS port, that tls_ca is the CA of the server's "
                 "certificate, and that the server trusts tls_certificate",
             )
         return LockUnreachableError(
-            f"ZooKeeper at {hosts} did not answer in {self.access.timeout_s:g} s: {_name(why)}",
+            f"ZooKeeper at {hosts} did not answer in {self.access.timeout_s:g} s: {error_name(why)}",
             remedy="check the connection's hosts, that this machine reaches them, that these ports are "
             f"{'for TLS' if self.access.tls else 'without TLS'}, and that maxClientCnxns allows this "
             "address one more connection",
         )
 
 
-def check_lock_service(access: Access, base_path: str | None, lease_root: str) -> str:
+def check_lock_service(access: ZookeeperAccess, base_path: str | None, lease_root: str) -> str:
     """Check that locks and leases can be created in ZooKeeper; return a summary.
 
     Under each path that exists, an ephemeral node is created and removed, so that a missing
@@ -278,19 +225,7 @@ def _probe(session: Session, path: str, what: str) -> str:
     return f"{what} can be created under {path}"
 
 
-@contextmanager
-def _usable(field_name: str, files: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            field_name,
-            f"{files} cannot be used for TLS: {_name(error)}",
-            remedy="use PEM files that this process can read, with an unencrypted key",
-        ) from error
-
-
-def _client(access: Access, wire: Wire) -> KazooClient:
+def _client(access: ZookeeperAccess, wire: Wire) -> KazooClient:
     digest = [("digest", f"{access.login}:{access.password}")] if access.login else None
     try:
         return KazooClient(
@@ -309,10 +244,11 @@ def _client(access: Access, wire: Wire) -> KazooClient:
         ) from error
 
 
+def acl_of(access: ZookeeperAccess) -> list[Any]:
+    """Return the ACL of the nodes that a client creates."""
+    return [make_acl("auth", "", all=True)] if access.login else OPEN_ACL_UNSAFE
+
+
 def _slashes(path: str) -> list[int]:
     """Return where a path's slashes are, but for the first one."""
     return [place for place, letter in enumerate(path) if letter == "/" and place]
-
-
-def _name(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -11,7 +11,8 @@ from typing import Any
 from kazoo.exceptions import NoNodeError
 
 from airflow_occ_provider.leases.commit_lock import LockEntry
-from airflow_occ_provider.leases.zookeeper.client import Access, Session
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.client import Session
 
 # Curator's mutex (``_c_<uuid>-lock-<number>``): the lowest number holds, whatever the prefix.
 _ENTRY = re.compile(r".*lock-(?P<number>\d{10})")
@@ -31,7 +32,7 @@ class ZookeeperCommitLock:
     """
 
     def __init__(
-        self, access: Access, base_path: str, lock_key: str, session: Session | None = None
+        self, access: ZookeeperAccess, base_path: str, lock_key: str, session: Session | None = None
     ) -> None:
         self.path = f"{base_path}/{lock_key}"
         self._session = session or Session(access)

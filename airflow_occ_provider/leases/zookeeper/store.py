@@ -25,7 +25,8 @@ from airflow_occ_provider.leases.store import (
     NodeVersionError,
     Version,
 )
-from airflow_occ_provider.leases.zookeeper.client import Access, Session
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.client import Session, acl_of
 
 _FOLDER = "requests"
 
@@ -38,10 +39,10 @@ class ZookeeperStore:
     :raises ConfigurationError: if it rejects the credentials or the path.
     """
 
-    def __init__(self, access: Access, root: str, session: Session | None = None) -> None:
+    def __init__(self, access: ZookeeperAccess, root: str, session: Session | None = None) -> None:
         self._session = session or Session(access)
         self._client = self._session.client
-        self._acl = access.acl
+        self._acl = acl_of(access)
         self._folder = posixpath.join(root, _FOLDER)
 
     def create(self, name: str, data: bytes, requires: str | None = None) -> Node:

@@ -1,0 +1,160 @@
+"""Leases in ZooKeeper by plain values; the client is imported late."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.leases.lease import Terms
+
+if TYPE_CHECKING:
+    from airflow_occ_provider.leases.queue import Queue
+    from airflow_occ_provider.leases.zookeeper.client import Session
+
+LEASE_ROOT = "/airflow_occ/leases"
+_TERMS = Terms(60_000, 600_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """The TLS settings of a connection.
+
+    :param ca: path of the CA certificates; empty for those of the system.
+    :param certificate: path of the client certificate, if the server requires one.
+    :param key: path of its key; empty if the certificate's file contains it.
+    :param verify: whether the server's certificate and host name are verified.
+    """
+
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    verify: bool = True
+
+    def context(self) -> ssl.SSLContext:
+        """Return the SSL context of the connection.
+
+        :raises ConfigurationError: if a file cannot be used.
+        """
+        with _usable("tls_ca", self.ca):
+            context = ssl.create_default_context(cafile=self.ca or None)
+        if self.certificate:
+            key = self.key or self.certificate
+            with _usable("tls_certificate, tls_key", f"{self.certificate} with {key}"):
+                # Without a password, OpenSSL would prompt for one at the terminal.
+                context.load_cert_chain(self.certificate, key, password="")
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class ZookeeperAccess:
+    """The addresses of ZooKeeper, credentials and time-outs.
+
+    :param hosts: ``host:port`` pairs separated by commas, with an optional chroot.
+    :param timeout_s: seconds to wait for the connection, and for each answer.
+    :param login: of the digest scheme; only this login can use the nodes that it creates.
+    :param tls: ``None`` for an unencrypted connection.
+    """
+
+    hosts: str
+    timeout_s: float = 10.0
+    login: str = ""
+    password: str = field(default="", repr=False)
+    tls: Tls | None = None
+    _sessions: list[Session] = field(default_factory=list, init=False, compare=False, repr=False)
+
+    def session(self) -> Session:
+        """Open a session, which the caller closes.
+
+        What uses this value at the same time shares one: a server limits them for each address.
+
+        :raises LockUnreachableError: if ZooKeeper does not answer in time.
+        :raises ConfigurationError: if it rejects the credentials.
+        """
+        from airflow_occ_provider.leases.zookeeper.client import Session
+
+        for session in self._sessions:
+            if session.share():
+                return session
+        session = Session(self)
+        self._sessions[:] = [session]
+        return session
+
+
+@dataclass(frozen=True, slots=True)
+class ZookeeperLeases:
+    """Leases in ZooKeeper: a ``LeaseBackend``.
+
+    :param root: the node under which they are kept.
+    :param ttls: of the leases.
+    :param locks_root: the node under which Hudi's own locks are, if they are in the same ensemble.
+    :raises ConfigurationError: if the two nodes overlap.
+    """
+
+    access: ZookeeperAccess
+    root: str = LEASE_ROOT
+    ttls: Terms = _TERMS
+    locks_root: str = ""
+
+    def __post_init__(self) -> None:
+        refuse_overlap(self.root, self.locks_root)
+
+    def terms(self) -> Terms:
+        """Return the TTLs of the leases."""
+        return self.ttls
+
+    def open(self) -> Queue:
+        """Open the queue of leases; the caller closes it."""
+        from airflow_occ_provider.leases.queue import Queue
+        from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
+
+        return Queue(ZookeeperStore(self.access, self.root, self.access.session()))
+
+    def validate(self) -> None:
+        """Check nothing: the values were checked when they were given."""
+
+    def test(self) -> str:
+        """Check that a client may create nodes; return a summary."""
+        from airflow_occ_provider.leases.zookeeper.client import check_lock_service
+
+        return check_lock_service(self.access, self.locks_root or None, self.root)
+
+
+def refuse_overlap(root: str, locks_root: str) -> None:
+    """Refuse a root of leases that overlaps the nodes of Hudi's locks.
+
+    :param locks_root: empty if Hudi's locks are in no ensemble.
+    :raises ConfigurationError: then.
+    """
+    if not locks_root:
+        return
+    if f"{root}/".startswith(f"{locks_root}/") or f"{locks_root}/".startswith(f"{root}/"):
+        raise ConfigurationError(
+            "lease_root",
+            f"{root} and Hudi's base path {locks_root} overlap: at its commit a job would wait for its "
+            "own lease",
+            remedy=f"enter a separate path, such as {LEASE_ROOT}",
+        )
+
+
+@contextmanager
+def _usable(field_name: str, files: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            field_name,
+            f"{files} cannot be used for TLS: {error_name(error)}",
+            remedy="use PEM files that this process can read, with an unencrypted key",
+        ) from error
+
+
+def error_name(error: Exception) -> str:
+    """Return an error's class, and its text if it has any."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
