@@ -32,7 +32,9 @@ def attempts(args: argparse.Namespace) -> None:
         unreadable = ""
     except TableUnreadableError as error:
         tables, unreadable = {}, error.message
-    described = [_attempt(one, record, tables.get(one.table), unreadable) for one in record.attempts]
+    described = [
+        _attempt(attempt, record, tables.get(attempt.table), unreadable) for attempt in record.attempts
+    ]
     all_values = {**_run(record), "attempts": described}
     print_described(all_values, args.output, partial(_print_text, record.waiting, described))
 
@@ -98,8 +100,8 @@ def _state(time: str, snapshot: Snapshot | None) -> str:
     rollback = snapshot.rollback_of(time)
     if rollback:
         return f"rolled back by {rollback.time} ({rollback.state.value})"
-    found = snapshot.timeline.find(time)
-    return f"{found.action} {found.state.value}" if found else "not in the active timeline"
+    instant = snapshot.timeline.find(time)
+    return f"{instant.action} {instant.state.value}" if instant else "not in the active timeline"
 
 
 def _driver(handle: dict[str, Any]) -> str:

@@ -34,11 +34,11 @@ def checkpoints_list(args: argparse.Namespace) -> None:
 @exit_on_error
 def checkpoints_set(args: argparse.Namespace) -> None:
     """Set a checkpoint, after a question."""
-    known = _consumers()
-    if args.consumer not in known:
+    consumers = _consumers()
+    if args.consumer not in consumers:
         raise SystemExit(
             f"airflow hudi checkpoints set: no DAG that Airflow has parsed reads as {args.consumer!r}; "
-            f"known: {', '.join(sorted(known)) or 'none'}"
+            f"known: {', '.join(sorted(consumers)) or 'none'}"
         )
     checkpoint = _checkpoint(args)
     shown = f"all up to {checkpoint.time}" if checkpoint.time else "nothing"
@@ -46,7 +46,7 @@ def checkpoints_set(args: argparse.Namespace) -> None:
     if not args.yes and input("Set it? [y/N] ").strip().lower() not in ("y", "yes"):
         raise SystemExit("Nothing was set.")
     value = consumer_state(canonical_table(args.table), checkpoint)
-    scope = AssetScope(asset_id=known[args.consumer])
+    scope = AssetScope(asset_id=consumers[args.consumer])
     get_state_backend().set(scope, CHECKPOINT_KEY, json.dumps(value))
 
 
@@ -60,19 +60,19 @@ def _checkpoint(args: argparse.Namespace) -> Checkpoint:
 def _consumers() -> dict[str, int]:
     """Return the ids of the consumers' assets, of which DAGs refer to."""
     with create_session() as session:
-        found = (
+        assets = (
             session.query(AssetModel.name, AssetModel.id)
             .join(AssetActive, AssetActive.name == AssetModel.name)
             .filter(AssetModel.name.startswith(CONSUMER_PREFIX, autoescape=True))
         )
-        return {name.removeprefix(CONSUMER_PREFIX): asset_id for name, asset_id in found}
+        return {name.removeprefix(CONSUMER_PREFIX): asset_id for name, asset_id in assets}
 
 
 def _described(name: str, asset_id: int) -> dict[str, Any]:
-    kept = get_state_backend().get(AssetScope(asset_id=asset_id), CHECKPOINT_KEY)
-    state = json.loads(kept) if kept else {"table": None, "checkpoint": None}
+    state_json = get_state_backend().get(AssetScope(asset_id=asset_id), CHECKPOINT_KEY)
+    state = json.loads(state_json) if state_json else {"table": None, "checkpoint": None}
     checkpoint = read_checkpoint(name, state)
-    newest = max((one.requested for one in checkpoint.read), default=None) if checkpoint else None
+    newest = max((commit.requested for commit in checkpoint.read), default=None) if checkpoint else None
     return {
         "consumer": name,
         "table": state["table"],

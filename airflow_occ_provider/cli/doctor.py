@@ -28,21 +28,21 @@ def doctor(args: argparse.Namespace) -> None:
     table = HudiTableHook(args.table, args.conn_id, timeout_s=args.timeout).get_conn()
     lock = lock_hook_if_any(args.lock_conn_id)
     try:
-        found = examine(table, rule, lock)
+        findings = examine(table, rule, lock)
     except LockUnreachableError as error:
         if args.lock_conn_id:
             raise
         print(f"Warning: the lock is not examined: {error}", file=sys.stderr)
-        found = examine(table, rule)
-    described = [one.to_json() for one in found]
+        findings = examine(table, rule)
+    described = [finding.to_json() for finding in findings]
     print_described(described, args.output, partial(_print_text, described))
-    if any(one.severity is not Severity.NOTICE for one in found):
+    if any(finding.severity is not Severity.NOTICE for finding in findings):
         raise SystemExit(_FOUND)
 
 
 def _print_text(described: list[dict[str, Any]], show: Callable[[Rows], None]) -> None:
     if described:
-        show({key: _cell(value) for key, value in one.items()} for one in described)
+        show({key: _cell(value) for key, value in finding.items()} for finding in described)
     else:
         print(_NOTHING)
 

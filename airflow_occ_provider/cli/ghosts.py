@@ -45,8 +45,8 @@ def _described(args: argparse.Namespace) -> list[dict[str, Any]]:
         }
         for writer in observation.pending.values()
     ]
-    left = [{**one.to_json(), "fate": None, "dead_in_ms": None} for one in cleaning.left]
-    shown: list[dict[str, Any]] = [*pending, *left]
+    residues = [{**residue.to_json(), "fate": None, "dead_in_ms": None} for residue in cleaning.left]
+    shown: list[dict[str, Any]] = [*pending, *residues]
     tasks = signers(args, observation.snapshot, (residue["instant"] for residue in shown))
     return [residue | {"task": describe_task(tasks.get(residue["instant"]))} for residue in shown]
 

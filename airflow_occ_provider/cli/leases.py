@@ -40,7 +40,7 @@ def leases_list(args: argparse.Namespace) -> None:
     with closing(lock_hook(args.lock_conn_id).leases()) as service:
         # Of all tables: a request may be blocked in another one of its tables.
         queue = service.requests()
-    described = list(_described(queue, table, task_states(one.request.owner for one in queue)))
+    described = list(_described(queue, table, task_states(queued.request.owner for queued in queue)))
     print_described(described, args.output, partial(_print_text, described))
 
 
@@ -49,14 +49,15 @@ def leases_release(args: argparse.Namespace) -> None:
     """Remove a request by force."""
     table = canonical_table(args.table)
     with closing(lock_hook(args.lock_conn_id).leases()) as service:
-        found = [
-            one
-            for one in service.requests()
-            if one.request.id == args.id and (one.unknown or table in one.request.tables)
+        requests = [
+            queued
+            for queued in service.requests()
+            if queued.request.id == args.id and (queued.unknown or table in queued.request.tables)
         ]
-        if not found:
+        if not requests:
             _end(f"no request {args.id} is in the queue of {table}")
-        queued, owner = found[0], found[0].request.owner
+        queued = requests[0]
+        owner = queued.request.owner
         state = task_states([owner]).get(owner, _UNKNOWN)
         is_fresh = queued.is_fresh(now_ms := round(time.time() * 1000))
         if is_fresh and not args.force:
@@ -110,13 +111,15 @@ def _described(
     queue: Sequence[QueuedRequest], table: str | None, states: Mapping[Owner, str]
 ) -> Iterator[dict[str, Any]]:
     """Describe each request once for each of its tables."""
-    pairs = sorted((name, one.order, one) for one in queue for name in one.request.tables)
+    pairs = sorted((name, queued.order, queued) for queued in queue for name in queued.request.tables)
     places: dict[tuple[str, str], int] = {}
     for name, group in groupby(pairs, key=lambda pair: pair[0]):
-        places |= {(name, one.name): place for place, (_, _, one) in enumerate(group, start=1)}
-    for name, _, one in pairs:
-        if one.unknown or table in (None, name):
-            yield _request(one, name, queue, places) | {"task_state": states.get(one.request.owner)}
+        places |= {(name, queued.name): place for place, (_, _, queued) in enumerate(group, start=1)}
+    for name, _, queued in pairs:
+        if queued.unknown or table in (None, name):
+            yield _request(queued, name, queue, places) | {
+                "task_state": states.get(queued.request.owner)
+            }
 
 
 def _request(
@@ -126,15 +129,15 @@ def _request(
     places: Mapping[tuple[str, str], int],
 ) -> dict[str, Any]:
     request = queued.request
-    found = blockers(queued, queue)
+    waits_for = blockers(queued, queue)
     return {
         "table": table,
         "place": places[table, queued.name],
         "owner": describe_owner(request.owner),
-        "holds": not found,
+        "holds": not waits_for,
         # All blockers of every waiter would grow with the square of the queue.
-        "waits_for": [_blocker(one, places) for one in found[:_SHOWN]],
-        "waits_for_more": max(len(found) - _SHOWN, 0),
+        "waits_for": [_blocker(blocker, places) for blocker in waits_for[:_SHOWN]],
+        "waits_for_more": max(len(waits_for) - _SHOWN, 0),
         "since_ms": queued.since_ms,
         **describe_renewal(queued, round(time.time() * 1000)),
         "scopes": [
@@ -157,9 +160,9 @@ def _blocker(blocker: Blocker, places: Mapping[tuple[str, str], int]) -> dict[st
 def _print_text(described: Sequence[dict[str, Any]], show: Callable[[Rows], None]) -> None:
     if not described:
         print("The queue is empty.")
-    for table, group in groupby(described, key=lambda one: one["table"]):
+    for table, group in groupby(described, key=lambda line: line["table"]):
         print(table)
-        show(_row(one) for one in group)
+        show(_row(line) for line in group)
 
 
 def _row(described: dict[str, Any]) -> dict[str, str]:
@@ -177,13 +180,15 @@ def _row(described: dict[str, Any]) -> dict[str, str]:
 
 
 def _state(described: dict[str, Any]) -> str:
-    found = [
-        str(one["place"]) if one["table"] == described["table"] else f"{one['place']} of {one['table']}"
-        for one in described["waits_for"]
+    places = [
+        str(blocker["place"])
+        if blocker["table"] == described["table"]
+        else f"{blocker['place']} of {blocker['table']}"
+        for blocker in described["waits_for"]
     ]
     if described["waits_for_more"]:
-        found.append(f"and {described['waits_for_more']} more")
-    return f"waits for {', '.join(found)}" if found else "holds"
+        places.append(f"and {described['waits_for_more']} more")
+    return f"waits for {', '.join(places)}" if places else "holds"
 
 
 def _some(shown: Sequence[str]) -> str:

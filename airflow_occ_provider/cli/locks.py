@@ -63,7 +63,7 @@ def _in_service(commit_lock: CommitLock) -> dict[str, Any]:
         entries = commit_lock.entries()
         times_taken = commit_lock.times_requested()
     holders, waiters = (
-        [_request(one.owner, one.since_ms, None) for one in entries if one.held is held]
+        [_request(entry.owner, entry.since_ms, None) for entry in entries if entry.held is held]
         for held in (True, False)
     )
     return {"holder": next(iter(holders), None), "waiters": waiters, "times_taken": times_taken}
@@ -82,7 +82,7 @@ def _request(owner: str, since_ms: int | None, until_ms: int | None) -> dict[str
 def _print_text(described: dict[str, Any], show: Callable[[Rows], None]) -> None:
     print(f"{described['provider']}: {described['path'] or _UNSEEN}")
     holder = described["holder"]
-    waiters = [_row("waits", one) for one in described["waiters"]]
+    waiters = [_row("waits", waiter) for waiter in described["waiters"]]
     if holder or waiters:
         show([*([_row("holds", holder)] if holder else []), *waiters])
         print(_TIMES)
@@ -92,9 +92,9 @@ def _print_text(described: dict[str, Any], show: Callable[[Rows], None]) -> None
         print(f"The lock was requested {described['times_taken']} times.")
 
 
-def _row(state: str, one: dict[str, Any]) -> dict[str, str]:
-    since, until, age = one["since_ms"], one["until_ms"], one["age_ms"]
-    row = {"state": state, "owner": one["owner"] or "unknown"}
+def _row(state: str, request: dict[str, Any]) -> dict[str, str]:
+    since, until, age = request["since_ms"], request["until_ms"], request["age_ms"]
+    row = {"state": state, "owner": request["owner"] or "unknown"}
     row["since"] = "unknown" if since is None else spell_time(since)
     row["for about"] = "-" if age is None else f"{age / 1000:.0f} s"
     return {**row, "expires": spell_time(until)} if until is not None else row

@@ -29,7 +29,7 @@ def describe_prospect(prospect: Prospect, writes: int, tasks: Mapping[str, Signa
     :param tasks: of writes and rivals, by requested time.
     """
     verdict, most = prospect.verdict, _most_rivals(writes)
-    counts = Counter(one.certainty for one in verdict.conflicts)
+    counts = Counter(conflict.certainty for conflict in verdict.conflicts)
     return {
         "time": prospect.write.instant.time,
         "task": describe_task(tasks.get(prospect.write.instant.time)),
@@ -38,15 +38,17 @@ def describe_prospect(prospect: Prospect, writes: int, tasks: Mapping[str, Signa
         "verdict": _verdict(prospect),
         "rolled_back_by": verdict.rolled_back_by.time if verdict.rolled_back_by else None,
         "contest": {"writes": len(prospect.contest), "can_commit": 1} if prospect.contest else None,
-        "rivals": {one.value: counts[one] for one in (Certainty.CERTAIN, Certainty.POSSIBLE)},
-        "conflicts": [_conflict(one, tasks) for one in verdict.conflicts[:most]],
+        "rivals": {
+            certainty.value: counts[certainty] for certainty in (Certainty.CERTAIN, Certainty.POSSIBLE)
+        },
+        "conflicts": [_conflict(conflict, tasks) for conflict in verdict.conflicts[:most]],
         "duplicates": [
             {
-                **_rival(one.rival, tasks),
-                "partitions": list(one.partitions),
-                "reason": _allowed(one.reason),
+                **_rival(duplication.rival, tasks),
+                "partitions": list(duplication.partitions),
+                "reason": _allowed(duplication.reason),
             }
-            for one in verdict.duplications[:most]
+            for duplication in verdict.duplications[:most]
         ],
     }
 
@@ -73,7 +75,7 @@ def summary(prospects: Sequence[Prospect]) -> str:
     """Return how many writes can still commit, and how many must lose, in a sentence."""
     if not prospects:
         return "No pending writes."
-    dead = sum(one.outlook is Outlook.DEAD for one in prospects)
+    dead = sum(prospect.outlook is Outlook.DEAD for prospect in prospects)
     lost, living = must_lose(prospects), len(prospects) - dead
     parts = [f"{living} pending writes: {living - lost} can still commit, {lost} must lose"]
     if dead:
@@ -88,12 +90,12 @@ def prospect_rows(described: dict[str, Any]) -> Iterator[dict[str, str]]:
     if described["rolled_back_by"]:
         word = f"rolled back by {described['rolled_back_by']}"
     yield _row(described, described["verdict"], "-", word, "-")
-    for one in described["conflicts"]:
-        groups = format_groups(one["file_groups"])
-        yield _row(described, one["certainty"], _named(one), one["reason"], groups)
-    for one in described["duplicates"]:
-        where = "\n".join(one["partitions"]) or "-"
-        yield _row(described, _UNCHECKED, _named(one), one["reason"], where)
+    for conflict in described["conflicts"]:
+        groups = format_groups(conflict["file_groups"])
+        yield _row(described, conflict["certainty"], _named(conflict), conflict["reason"], groups)
+    for duplicate in described["duplicates"]:
+        where = "\n".join(duplicate["partitions"]) or "-"
+        yield _row(described, _UNCHECKED, _named(duplicate), duplicate["reason"], where)
     more = sum(described["rivals"].values()) - len(described["conflicts"])
     if more > 0:
         yield _row(described, "", f"and {more} more", "", "")

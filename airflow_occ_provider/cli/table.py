@@ -81,7 +81,7 @@ def timeline(args: argparse.Namespace) -> None:
         except MetadataCorruptError as error:
             print(f"Warning: the archived instants are left out: {error}", file=sys.stderr)
     instants = [*archived, *snapshot.timeline]
-    described = [_instant(snapshot, one, heartbeats, files=args.files) for one in instants]
+    described = [_instant(snapshot, instant, heartbeats, files=args.files) for instant in instants]
     print_described(described, args.output, lambda show: show(map(_timeline_row, described)))
     _warn_of_damage(table)
 
@@ -110,11 +110,11 @@ def conflicts(args: argparse.Namespace) -> None:
     if args.instant and not prospects:
         raise SystemExit(f"airflow hudi conflicts: {args.table} has no pending write {args.instant}")
     tasks = signers(args, snapshot, instants_of(prospects))
-    described = [describe_prospect(one, len(prospects), tasks) for one in prospects]
+    described = [describe_prospect(prospect, len(prospects), tasks) for prospect in prospects]
 
     def print_table(show: Callable[[Rows], None]) -> None:
         print(summary(prospects))
-        show(row for one in described for row in prospect_rows(one))
+        show(row for prospect in described for row in prospect_rows(prospect))
 
     print_described(described, args.output, print_table)
     _warn_of_damage(table)

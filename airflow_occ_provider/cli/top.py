@@ -52,13 +52,13 @@ _Read = Callable[[Snapshot | None], tuple[_Described, Snapshot]]
 
 def _watch(read: _Read, every_s: float) -> None:
     """Show each state until interrupted; if there is none, the last one with the reason."""
-    last = seen = None
+    last = snapshot = None
     console = Console(markup=False, emoji=False)
     with suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             why = ""
             try:
-                last, seen = read(seen)
+                last, snapshot = read(snapshot)
             except (TableUnreadableError, LockUnreachableError) as error:
                 why = str(error)
             live.update(_screen(last, why), refresh=True)
@@ -103,8 +103,8 @@ def _parts(described: _Described) -> Iterator[tuple[str, list[dict[str, str]]]]:
         ("Pending table services", "services", _service),
         (f"The last {_LAST} instants", "instants", _instant),
     ):
-        if found := described[key]:
-            yield title, list(map(row, found[-_LAST:] if key == "instants" else found))
+        if entries := described[key]:
+            yield title, list(map(row, entries[-_LAST:] if key == "instants" else entries))
 
 
 def _summary(described: _Described) -> dict[str, str]:
