@@ -494,11 +494,11 @@ GENERAL = (
 )
 
 
-def diagnose(causes: Iterable[Cause], own: Collection[str] = ()) -> Diagnosis:
+def diagnose(causes: Iterable[Cause], instants: Collection[str] = ()) -> Diagnosis:
     """Return what a chain of exceptions means for a writer of a table.
 
     :param causes: the chain, outermost first; only exceptions that the JVM threw count as Hudi's.
-    :param own: requested times of the writer's instants, as far as its log shows them.
+    :param instants: requested times of the writer's instants, as far as its log shows them.
     """
     chain = [cause for cause in causes if cause.jvm]
     whole = "\n".join(part for cause in chain for part in (_text(cause), *cause.frames))
@@ -506,7 +506,7 @@ def diagnose(causes: Iterable[Cause], own: Collection[str] = ()) -> Diagnosis:
     written = named["instant"] if named else None
     for cause in reversed(chain):
         for part in reversed(_with_nested(cause)):
-            diagnosis = _of_missing_file(part, whole, own) or _by_row(part, whole, own)
+            diagnosis = _of_missing_file(part, whole, instants) or _by_row(part, whole, instants)
             if diagnosis:
                 return _filled(diagnosis, cause, written)
     if is_of_hudi(chain):
@@ -519,16 +519,16 @@ def diagnose_conflict(line: str) -> Diagnosis:
     return diagnose([Cause("org.apache.hudi.exception.HoodieWriteConflictException", line, jvm=True)])
 
 
-def deciding_causes(causes: Sequence[Cause], own: Collection[str]) -> list[Cause]:
+def deciding_causes(causes: Sequence[Cause], instants: Collection[str]) -> list[Cause]:
     """Return the causes that decide the outcome of a chain, or name an instant."""
     chain = [cause for cause in causes if cause.jvm]
-    is_jobs = diagnose(chain, own).outcome is Outcome.JOB_ERROR
+    is_jobs = diagnose(chain, instants).outcome is Outcome.JOB_ERROR
     return [
         cause
         for cause in chain
         if is_named_hudi(cause)
         or marked_instant(cause.message)
-        or diagnose([cause], own) != Diagnosis(Outcome.JOB_ERROR)
+        or diagnose([cause], instants) != Diagnosis(Outcome.JOB_ERROR)
         or not (is_jobs or cause is not chain[-1])
     ]
 
@@ -562,7 +562,7 @@ def _text(cause: Cause) -> str:
     return f"{cause.type}: {cause.message}"
 
 
-def _by_row(cause: Cause, whole: str, own: Collection[str]) -> Diagnosis | None:
+def _by_row(cause: Cause, whole: str, instants: Collection[str]) -> Diagnosis | None:
     text = _text(cause)
     for row in FAILURES:
         match = row.pattern.match(text)
@@ -570,7 +570,7 @@ def _by_row(cause: Cause, whole: str, own: Collection[str]) -> Diagnosis | None:
             continue
         groups = match.groupdict()
         instant, rival = groups.get("instant"), groups.get("rival")
-        if row.of_others and (not own or str(rival).startswith(tuple(own))):
+        if row.of_others and (not instants or str(rival).startswith(tuple(instants))):
             continue
         if _METADATA_TABLE in text:  # no other instant of that table is the table's
             rival = None
@@ -578,13 +578,13 @@ def _by_row(cause: Cause, whole: str, own: Collection[str]) -> Diagnosis | None:
     return None
 
 
-def _of_missing_file(cause: Cause, whole: str, own: Collection[str]) -> Diagnosis | None:
+def _of_missing_file(cause: Cause, whole: str, instants: Collection[str]) -> Diagnosis | None:
     """Return what a missing data file means; the writer that misses its own was rolled back."""
     match = _MISSING_FILE.search(_text(cause))
     if match is None:
         return None
     time = match["time"] or match["of"]
-    if time in own or any(map(_CLOSES_FILE.match, cause.frames)):
+    if time in instants or any(map(_CLOSES_FILE.match, cause.frames)):
         return Diagnosis(Outcome.ROLLED_BACK, instant=time)
     is_of_table = _DATA_FILE.search(cause.message) or _IN_HUDI.search(whole)
     return Diagnosis(Outcome.UNKNOWN, rival=time, remedy=_FILE_GONE) if is_of_table else None

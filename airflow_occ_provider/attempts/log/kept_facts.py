@@ -24,15 +24,15 @@ def kept_facts(log: DriverLog, redact: Callable[[str], str], *, is_whole: bool) 
     :param redact: masks secrets in a text, before the text is cut.
     :param is_whole: whether the log was read to its end; if not, Hudi may have checked for conflicts.
     """
-    own = log.own_instants
+    times = log.own_instants
     causes = log.fatal.causes[-_MOST_CAUSES:] if log.fatal else []
-    deciding = deciding_causes(causes, own)
+    deciding = deciding_causes(causes, times)
     # A printed exception explains what one that ended the job does not.
-    printed = () if diagnose(causes, own).by_row else log.handled_causes[-_MOST_CAUSES:]
+    printed = () if diagnose(causes, times).by_row else log.handled_causes[-_MOST_CAUSES:]
     conflicts = list(log.instants.conflicts.values())[-_MOST_CONFLICTS:]
     return {
-        "instants": [_write(log, time) for time in own[-_MOST:]],
-        "requested": sorted(log.instants.requested.difference(own))[-_MOST:],
+        "instants": [_write(log, time) for time in times[-_MOST:]],
+        "requested": sorted(log.instants.requested.difference(times))[-_MOST:],
         "conflicts": [redact(line)[:_MOST_OF_A_TEXT] for line in conflicts],
         "other_checks": log.instants.has_other_checks or not is_whole,
         "protected": log.protected,
@@ -76,5 +76,5 @@ def _write(log: DriverLog, time: str) -> list[Any]:
 
 def _kept(cause: Cause, redact: Callable[[str], str], *, decides: bool) -> dict[str, Any]:
     message, frames = (redact(cause.message), cause.frames) if decides else ("", [])
-    kept = message[:_MOST_OF_A_TEXT]
-    return {"type": cause.type, "message": kept, "jvm": cause.jvm, "frames": frames}
+    text = message[:_MOST_OF_A_TEXT]
+    return {"type": cause.type, "message": text, "jvm": cause.jvm, "frames": frames}

@@ -144,8 +144,8 @@ class OwnInstants:
     @property
     def completed(self) -> str | None:
         """The line that shows the last of them completed, if it was."""
-        own = self.times
-        return self._completed.get(own[-1]) if own else None
+        times = self.times
+        return self._completed.get(times[-1]) if times else None
 
     def action_of(self, instant: str) -> str:
         """Return the action of one of ``times``."""
@@ -219,11 +219,11 @@ class OwnInstants:
 
         A write that completes makes up for those that the job began before it in the same table.
         """
-        own = self.times
-        if instant not in self.conflicts or instant not in own:
+        times = self.times
+        if instant not in self.conflicts or instant not in times:
             return False
         table = self.tables.get(instant)
-        later = (time for time in own[own.index(instant) :] if time in self._completed)
+        later = (time for time in times[times.index(instant) :] if time in self._completed)
         return not any(table is None or self.tables.get(time, table) == table for time in later)
 
     def _note_conflict(self, line: str) -> None:

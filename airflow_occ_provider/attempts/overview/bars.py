@@ -29,20 +29,22 @@ def bars(snapshot: Snapshot, writers: Iterable[LiveWriter], since_ms: int) -> tu
     :raises TableUnreadableError: if the storage cannot be read.
     """
     kinds = WRITE_ACTIONS | TABLE_SERVICE_ACTIONS
-    times = snapshot.times_of(one for one in snapshot.timeline if one.action in kinds)
-    shown = [one for one, at in times.items() if not at.completed_ms or at.completed_ms >= since_ms]
-    done = map_concurrently(snapshot.reader.commit, (one for one in shown if one.completed))
-    shift_ms = zone_shift_ms(snapshot)
-    pending = {one.instant: one for one in writers}
-    found = [
-        _completed(one, metadata, times[one], begun_ms)
-        if (metadata := done.get(one))
-        else _pending(one, pending.get(one), begun_ms)
-        for one in shown
-        if (begun_ms := times[one].requested_ms or moment_ms(one.time, shift_ms))
-        and (done.get(one) or not one.completed)  # else it was archived meanwhile
+    times = snapshot.times_of(instant for instant in snapshot.timeline if instant.action in kinds)
+    shown = [
+        instant for instant, at in times.items() if not at.completed_ms or at.completed_ms >= since_ms
     ]
-    return tuple(sorted([*found, *_rolled_back(snapshot, since_ms, shift_ms)], key=_place))
+    done = map_concurrently(snapshot.reader.commit, (instant for instant in shown if instant.completed))
+    shift_ms = zone_shift_ms(snapshot)
+    pending = {writer.instant: writer for writer in writers}
+    remaining = [
+        _completed(instant, metadata, times[instant], begun_ms)
+        if (metadata := done.get(instant))
+        else _pending(instant, pending.get(instant), begun_ms)
+        for instant in shown
+        if (begun_ms := times[instant].requested_ms or moment_ms(instant.time, shift_ms))
+        and (done.get(instant) or not instant.completed)  # else it was archived meanwhile
+    ]
+    return tuple(sorted([*remaining, *_rolled_back(snapshot, since_ms, shift_ms)], key=_place))
 
 
 def rollback_edges(snapshot: Snapshot) -> Iterator[Edge]:
@@ -57,11 +59,11 @@ def zone_shift_ms(snapshot: Snapshot) -> int:
     Hudi names an instant by the clock of its writer, by default in the writer's zone
     (``hoodie.table.timeline.timezone``); the file that shows it was written by the storage's clock.
     """
-    times = snapshot.times_of(one for one in snapshot.timeline if one.requested_file)
+    times = snapshot.times_of(instant for instant in snapshot.timeline if instant.requested_file)
     shifts = [
         named_ms - at.requested_ms
-        for one, at in times.items()
-        if at.requested_ms is not None and (named_ms := moment_ms(one.time)) is not None
+        for instant, at in times.items()
+        if at.requested_ms is not None and (named_ms := moment_ms(instant.time)) is not None
     ]
     return round(median(shifts) / _QUARTER_MS) * _QUARTER_MS if shifts else 0
 

@@ -42,8 +42,12 @@ def read_state(
     at_ms = round(time.time() * 1000)
     judged = judge_all(table, table.snapshot(previous), at_ms, with_verdicts=with_verdicts)
     snapshot = judged.snapshot
-    writers = tuple(_writer(one, judged) for one in judged.pending if not one.is_table_service)
-    services = tuple(_service(one, judged, at_ms) for one in judged.pending if one.is_table_service)
+    writers = tuple(
+        _writer(operation, judged) for operation in judged.pending if not operation.is_table_service
+    )
+    services = tuple(
+        _service(operation, judged, at_ms) for operation in judged.pending if operation.is_table_service
+    )
     state = TableState(
         snapshot.path,
         at_ms,
@@ -63,10 +67,10 @@ def queue_lines(queue: Iterable[QueuedRequest], table: str) -> Iterator[QueueLin
     :param queue: the requests of all tables: one may be blocked in another of its tables.
     :param table: canonical base path.
     """
-    everyone = sorted(queue, key=lambda one: one.order)
-    own = [one for one in everyone if one.unknown or table in one.request.tables]
-    for place, one in enumerate(own, start=1):
-        yield QueueLine(place, one, blockers(one, everyone))
+    requests = sorted(queue, key=lambda queued: queued.order)
+    of_table = [queued for queued in requests if queued.unknown or table in queued.request.tables]
+    for place, queued in enumerate(of_table, start=1):
+        yield QueueLine(place, queued, blockers(queued, requests))
 
 
 def _writer(operation: ConcurrentOperation, judged: Judged) -> LiveWriter:
@@ -97,6 +101,8 @@ def _partitions(operation: ConcurrentOperation) -> tuple[str, ...]:
 
 def _conflicts(judged: Mapping[str, Verdict]) -> Iterator[Edge]:
     for target, verdict in judged.items():
-        for one in verdict.conflicts:
-            certain = one.certainty is Certainty.CERTAIN
-            yield Edge(one.rival.instant.time, target, "conflict" if certain else "possible conflict")
+        for conflict in verdict.conflicts:
+            certain = conflict.certainty is Certainty.CERTAIN
+            yield Edge(
+                conflict.rival.instant.time, target, "conflict" if certain else "possible conflict"
+            )

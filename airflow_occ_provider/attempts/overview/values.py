@@ -166,7 +166,7 @@ class TableState:
     @property
     def dead(self) -> tuple[LiveWriter, ...]:
         """The pending writes whose writers are dead."""
-        return tuple(one for one in self.writers if not one.fate.beating)
+        return tuple(writer for writer in self.writers if not writer.fate.beating)
 
     @property
     def signatures(self) -> dict[str, Signature]:
