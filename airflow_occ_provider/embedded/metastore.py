@@ -132,7 +132,7 @@ class EmbeddedMetastore(EmbeddedService):
         connection = TSocket.TSocket("127.0.0.1", self.port)
         connection.setTimeout(self._START_TIMEOUT_S * 1000)
         transport = TTransport.TBufferedTransport(connection)
-        asked = ttypes.LockRequest(
+        request = ttypes.LockRequest(
             component=[
                 ttypes.LockComponent(
                     type=ttypes.LockType.SHARED_READ,
@@ -148,7 +148,7 @@ class EmbeddedMetastore(EmbeddedService):
         try:
             transport.open()
             client = ThriftHiveMetastore.Client(TBinaryProtocol(transport))
-            client.unlock(ttypes.UnlockRequest(lockid=client.lock(asked).lockid))
+            client.unlock(ttypes.UnlockRequest(lockid=client.lock(request).lockid))
         except TException as error:
             raise EmbeddedError(f"The metastore did not create the lock tables: {error}") from error
         finally:

@@ -24,15 +24,15 @@ def free_ports(count: int) -> list[int]:
 
     :raises EmbeddedError: if there are not so many.
     """
-    found: list[int] = []
+    ports: list[int] = []
     with ExitStack() as stack:
         for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-            if len(found) == count:
-                return found
+            if len(ports) == count:
+                return ports
             probe = stack.enter_context(socket.socket())
             with suppress(OSError):
                 probe.bind((_HOST, port))
-                found.append(port)
+                ports.append(port)
     raise EmbeddedError(f"fewer than {count} free ports from {_PORTS.start} to {_PORTS.stop - 1}")
 
 

@@ -86,12 +86,12 @@ class Server:
 
 def _guard(command: Sequence[str]) -> int:
     """Run a command until it or our standard input ends; then end its whole session."""
-    asked = threading.Event()
+    signalled = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: asked.set())
+        signal.signal(number, lambda *_: signalled.set())
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     os.set_blocking(sys.stdin.fileno(), False)
-    while child.poll() is None and not (asked.is_set() or _input_ended()):
+    while child.poll() is None and not (signalled.is_set() or _input_ended()):
         time.sleep(_POLL_S)
     # Listed while the parents exist: a task's Spark driver has its own session.
     started = _descendants_of(child.pid)
@@ -129,12 +129,12 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def _session_of(leader: int) -> list[psutil.Process]:
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             if os.getsid(process.pid) == leader and _is_alive(process):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 if __name__ == "__main__":

@@ -45,12 +45,12 @@ class EmbeddedService(ABC):
 
         :raises EmbeddedError: if it does not answer; then nothing is left running.
         """
-        for left in reversed(range(1 if self._fixed else _PORT_TRIES)):
+        for tries_left in reversed(range(1 if self._fixed else _PORT_TRIES)):
             try:
                 self.launch()
                 self.wait()
             except EmbeddedError as error:
-                if not left or PORT_TAKEN not in str(error).lower():
+                if not tries_left or PORT_TAKEN not in str(error).lower():
                     raise
             else:
                 return

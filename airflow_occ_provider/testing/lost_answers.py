@@ -64,21 +64,21 @@ def repeat_after_a_lost_answer(
     :param lost: the call of the store whose answer is lost.
     :param carried_out: whether the store carried it out.
     """
-    asked = ask("r1", "t", name="asked", instead_of=["before"])
+    request = ask("r1", "t", name="asked", instead_of=["before"])
     _prepare(other, case, lost)
     was_queued = not case.startswith("request") or case in {"request again", "requests"}
-    ticket = other.request(asked) if was_queued else None
+    ticket = other.request(request) if was_queued else None
     rival = other.request(ask("rival"))
     queue = open_queue()
     if ticket and case in {"status", "renew", "ensure_held"}:
         ticket = queue.adopt(ticket)
         queue.forget()
-    do = _method(queue, case, asked, ticket)
+    do = _method(queue, case, request, ticket)
     queue.way.lose(lost, carried_out=carried_out)
     with pytest.raises(LockUnreachableError):
         do()
     answer = do()
-    mine = [one for one in other.requests() if one.request.id == "asked"]
+    mine = [queued for queued in other.requests() if queued.request.id == "asked"]
     if case == "release":
         assert answer is not (carried_out and lost in {"delete", "unlock"})
         assert mine == []
@@ -102,11 +102,11 @@ def _prepare(other: LossyQueue, case: str, lost: str) -> None:
         other.request(ask("earlier"))
 
 
-def _method(queue: LossyQueue, case: str, asked: Request, ticket: Ticket | None) -> Callable[[], Any]:
+def _method(queue: LossyQueue, case: str, request: Request, ticket: Ticket | None) -> Callable[[], Any]:
     """Return the method of a case with its arguments."""
     match case.split(maxsplit=1)[0]:
         case "request":
-            return lambda: queue.request(asked)
+            return lambda: queue.request(request)
         case "requests":
             return queue.requests
         case "status":

@@ -46,7 +46,7 @@ class QueueContract:
         assert holds(queue, third)
 
     def test_tokens_rise(self, queue: LossyQueue, other: LossyQueue) -> None:
-        tokens = [one.request(ask(f"r{n}")).token for n, one in enumerate([queue, other] * 4)]
+        tokens = [client.request(ask(f"r{n}")).token for n, client in enumerate([queue, other] * 4)]
         assert tokens == sorted(set(tokens))
 
     def test_shared_requests_are_held_together_and_do_not_overtake(
@@ -61,14 +61,12 @@ class QueueContract:
         assert waits_for(queue, late) == [alone.id]
 
     def test_disjoint_partitions_are_held_together(self, queue: LossyQueue, other: LossyQueue) -> None:
-        one, two = (
-            queue.request(ask("r1", scopes=part("p=1"))),
-            other.request(ask("r2", scopes=part("p=2"))),
-        )
+        first = queue.request(ask("r1", scopes=part("p=1")))
+        second = other.request(ask("r2", scopes=part("p=2")))
         below = other.request(ask("r3", scopes=part("p=1/q=1")))
-        assert holds(queue, one)
-        assert holds(other, two)
-        assert waits_for(other, below) == [one.id]
+        assert holds(queue, first)
+        assert holds(other, second)
+        assert waits_for(other, below) == [first.id]
 
     def test_several_tables_are_held_at_once_in_any_order(
         self, queue: LossyQueue, other: LossyQueue
@@ -123,7 +121,7 @@ class QueueContract:
     ) -> None:
         first, rival = queue.request(ask("r1", "t")), queue.request(ask("r2"))
         anew = other.request(ask("r1", "t", scopes=SHARED, instead_of=[first.id]))
-        assert [one.request.id for one in queue.requests()] == [rival.id, anew.id]
+        assert [queued.request.id for queued in queue.requests()] == [rival.id, anew.id]
         with pytest.raises(LeaseLostError):
             queue.status(first)
         assert holds(queue, rival)
@@ -131,10 +129,11 @@ class QueueContract:
     def test_of_a_request_queued_twice_the_earlier_is_adopted(
         self, queue: LossyQueue, other: LossyQueue, open_queue: OpenQueue
     ) -> None:
-        asked, first = ask("r1"), []
-        queue.way.before("create", lambda: first.append(other.request(asked)))
-        assert queue.request(asked).token == first[0].token
-        assert open_queue().request(asked).token == first[0].token
+        request = ask("r1")
+        tickets: list[Ticket] = []
+        queue.way.before("create", lambda: tickets.append(other.request(request)))
+        assert queue.request(request).token == tickets[0].token
+        assert open_queue().request(request).token == tickets[0].token
         assert len(queue.requests()) == 1
 
     def test_a_ticket_passes_from_process_to_process(
@@ -217,7 +216,7 @@ class QueueContract:
         leaving = open_queue()
         ticket = leaving.request(ask("r1"))
         leaving.close()
-        assert [one.request.id for one in other.requests()] == [ticket.id]
+        assert [queued.request.id for queued in other.requests()] == [ticket.id]
 
     def test_wake_is_called_on_a_deletion_and_not_on_renewals(
         self, queue: LossyQueue, other: LossyQueue
