@@ -135,6 +135,8 @@ def main() -> int:
         for name, triggerer in triggerers.items():
             triggerer.wait()
             print(f"  {name:<28}all run, {triggerer.memory_mb():.0f} MB", flush=True)
+        for drivers_of in ticking.values():
+            drivers_of.wait()
         windows: dict[str, list[Window]] = {name: [] for name in triggerers}
         time.sleep(SETTLE_S)
         for _ in range(arguments.rounds):

@@ -7,7 +7,8 @@ import json
 import os
 import random
 import time
-from multiprocessing import Process
+from multiprocessing import Event, Process
+from multiprocessing.synchronize import Event as EventType
 from typing import Self
 
 from airflow_occ_provider.driver.contract import (
@@ -21,6 +22,8 @@ from airflow_occ_provider.driver.contract import (
 )
 from tests.bench.remote_load import RemoteLoad
 
+_PATIENCE_S = 600
+
 
 class Ticking:
     """Granted drivers during a ``with`` block.
@@ -32,8 +35,8 @@ class Ticking:
     """
 
     def __init__(self, load: RemoteLoad, seed: int = 7) -> None:
-        self._load = load
-        self._process = Process(target=_tick, args=(load, seed), daemon=True)
+        self._load, self._all_tick = load, Event()
+        self._process = Process(target=_tick, args=(load, seed, self._all_tick), daemon=True)
 
     def __enter__(self) -> Self:
         for number, (_, instant) in enumerate(self._load.writes()):
@@ -47,6 +50,10 @@ class Ticking:
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.join()
+
+    def wait(self) -> None:
+        """Wait until each driver has reported something of its own, by a client that is open then."""
+        assert self._all_tick.wait(_PATIENCE_S), "not all drivers tick"
 
     def answered(self) -> int:
         """Return how many drivers have an answer to one of their last two ticks."""
@@ -70,17 +77,20 @@ def _lines(facts: list[dict[str, object]]) -> bytes:
     return b"".join(json.dumps(fact).encode() + b"\n" for fact in facts)
 
 
-def _tick(load: RemoteLoad, seed: int) -> None:
+def _tick(load: RemoteLoad, seed: int, all_tick: EventType) -> None:
     os.environ.update(load.environment())
-    rng, now_s = random.Random(seed), time.monotonic()
     folders = [load.folder(number) for number in range(load.drivers)]
     facts = [_first(instant) for _, instant in load.writes()]
+    rng, now_s = random.Random(seed), time.monotonic()
     due = [(now_s + rng.uniform(0, TICK_S / 2), number, 2) for number in range(load.drivers)]
     heapq.heapify(due)
     while True:
-        at_s, number, step = due[0]
-        time.sleep(max(0.0, at_s - time.monotonic()))
+        due_s, number, step = due[0]
+        time.sleep(max(0.0, due_s - time.monotonic()))
         hudi = {"fact": "hudi", "logger": "TaskSetManager", "message": f"{step}", "thread": "main"}
         facts[number].append(hudi if step % 2 else {"fact": "tick", "number": 1 + step // 2})
         folders[number].write(FACTS, _lines(facts[number]))
-        heapq.heapreplace(due, (at_s + TICK_S / 2, number, step + 1))
+        # A driver that was late does not catch up: two hundred of one process would do so in step.
+        heapq.heapreplace(due, (time.monotonic() + TICK_S / 2, number, step + 1))
+        if due[0][2] > 2:
+            all_tick.set()
