@@ -12,12 +12,13 @@ def fix_options(run, site, options, task):
     :param task: what its commits are signed with, besides the run's identity.
     """
 
-    def prepare(order_token="", *, starts=False):
+    def prepare(order_token=""):
         identity = run.journal.record.identity
         signature = Signature(identity, *task, order_token=order_token)
-        return Preparation(signature, site, {**options, IDENTITY_KEY: identity}, "")
+        snapshot = run.table.snapshot(missing_ok=True)
+        return Preparation(signature, site, {**options, IDENTITY_KEY: identity}, "", snapshot)
 
-    def known_options():
+    def known_options(preparation):
         run.spark.refuse(run.job, site)
         return dict(options)
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
+from unittest.mock import patch
 
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
@@ -41,7 +42,11 @@ def passed_functions() -> Iterator[set[tuple[str, str]]]:
 
     def record(frame: FrameType, event: str, _: object) -> None:
         name = frame.f_code.co_filename
-        if event == "call" and name.startswith(f"{PACKAGE}{os.sep}") and frame.f_code.co_name != "<module>":
+        if (
+            event == "call"
+            and name.startswith(f"{PACKAGE}{os.sep}")
+            and frame.f_code.co_name != "<module>"
+        ):
             functions.add((str(Path(name).relative_to(PACKAGE)), frame.f_code.co_qualname))
 
     threading.setprofile(record)
@@ -61,7 +66,8 @@ def measure(folder: Path) -> tuple[set[tuple[str, str]], list[Request]]:
         server.make_bucket(BUCKET)
         proxy = services.enter_context(FaultyProxy(server.url))
         _make_table(server.folder / "buckets" / BUCKET / "t")
-        os.environ.update(_environment(folder, server, proxy.url, zookeeper.hosts))
+        variables = _environment(folder, server, proxy.url, zookeeper.hosts)
+        services.enter_context(patch.dict(os.environ, variables))
         _write(folder, "first")
         proxy.counted()
         with passed_functions() as functions:

@@ -58,6 +58,7 @@ class Elder:
 
 def find_elders(
     table: HudiTable,
+    snapshot: Snapshot,
     partitions: Collection[str],
     own: Collection[str],
     rule: HeartbeatRule,
@@ -76,7 +77,6 @@ def find_elders(
     :param clusterings: the states in which a clustering refuses the driver's updates.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    snapshot = table.snapshot(missing_ok=True)
     if all(one.completed for one in snapshot.timeline):
         return ()
     plans = pending_clusterings(snapshot, rule) if clusterings and partitions else []
@@ -149,11 +149,12 @@ class Preflight:
     timeout: timedelta
     log: Any
 
-    def begin(self, claim: Claim, options: Mapping[str, str]) -> None:
+    def begin(self, claim: Claim, options: Mapping[str, str], snapshot: Snapshot) -> None:
         """Look at the table, unless this try has waited already.
 
         :param claim: of the task; what an earlier try was about to write adds to its partitions.
         :param options: of the job, as far as they are known.
+        :param snapshot: of the table, made under the lease.
         :raises WaitNeeded: if the driver would lose to a pending instant.
         """
         record = self.run.record
@@ -163,7 +164,9 @@ class Preflight:
         partitions = (*(claim.partitions or ()), *record.planned)
         own, clusterings = record.instants_in(self.path), refusing_states(options)
         try:
-            found = find_elders(self.table, partitions, own, self.rule, clusterings=clusterings)
+            found = find_elders(
+                self.table, snapshot, partitions, own, self.rule, clusterings=clusterings
+            )
         except TableUnreadableError as error:
             self._log_unreadable(error)
             return

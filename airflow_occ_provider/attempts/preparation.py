@@ -39,6 +39,7 @@ class Preparation:
     :param site: the settings that ``spark-submit`` finds on this machine.
     :param options: every Hudi option that the driver receives.
     :param early_detection: how early conflict detection is set, and why.
+    :param snapshot: of the table for which they were made.
     :param before: what the table has now.
     :param without: prefixes of the site's options that do not go with the attempt.
     :param shown: the options that are not the site's own, without their secrets, for the UI.
@@ -48,6 +49,7 @@ class Preparation:
     site: Site
     options: Mapping[str, str]
     early_detection: str
+    snapshot: Snapshot
     before: TableBefore = NOTHING_BEFORE
     without: tuple[str, ...] = ()
     shown: Mapping[str, str] = field(default_factory=dict)
@@ -108,7 +110,7 @@ def prepare(
     # Airflow masks each value whose key contains "token", and with it the order of the lease.
     seen["_airflow_order"] = seen.pop(f"{SIGNATURE_PREFIX}order_token")
     before = table_before(snapshot)
-    return Preparation(signature, site, options, reason, before, shown=seen)
+    return Preparation(signature, site, options, reason, snapshot, before, shown=seen)
 
 
 def refuse_pending_restore(snapshot: Snapshot) -> None:

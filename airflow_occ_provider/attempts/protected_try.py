@@ -121,15 +121,10 @@ class ProtectedTry:
         """Returns the configuration of the drivers' site."""
         return self.spark.read_site()
 
-    def prepare(self, order_token: str = "", *, starts: bool = False) -> Preparation:
-        """Decide a driver's options, and have the scheduler show them.
-
-        :param starts: whether a driver is about to start, which a pending restore forbids.
-        """
+    def prepare(self, order_token: str = "") -> Preparation:
+        """Decide a driver's options, and have the scheduler show them."""
         spec = self.spec
         snapshot = self.table.snapshot(missing_ok=True)
-        if starts:
-            refuse_pending_restore(snapshot)
         self.claim.refuse_impossible(snapshot.config)
         protection = Protection(self.lock, spec.policy, spec.hudi_options)
         identity, signs = self.journal.record.identity, spec.job.signs
@@ -140,13 +135,13 @@ class ProtectedTry:
         self.task_run.show({**preparation.shown, _ISOLATION: str(self.claim.isolation)})
         return preparation
 
-    def known_options(self) -> dict[str, str]:
+    def known_options(self, preparation: Preparation) -> dict[str, str]:
         """Return the known options of the job; refuse what cannot run before it is queued."""
-        preparation = self.prepare(starts=True)
+        refuse_pending_restore(preparation.snapshot)
         self.spark.refuse(self.job, preparation.site)
         self.lock.validate()
         spark = {**dict(preparation.site.spark.options), **self.spec.conf}
-        return known_options(preparation.options, spark, self.table.config())
+        return known_options(preparation.options, spark, preparation.snapshot.config)
 
     @cached_property
     def lease(self) -> TryLease:

@@ -27,7 +27,7 @@ def serve(run: ProtectedTry, task: ServiceTask) -> dict[str, Any]:
         end_earlier_services(run.journal, run.spark.submitter, run.log)
     run.look_up()
     run.refuse_deaths()
-    options = run.known_options()
+    options = run.known_options(run.prepare())
     plans = plans_of(run, task, HeartbeatRule.of(options))
     limits = ServiceLimits(task.service, run.claim.partitions, run.log)
     with run.admitted(options) as admitted:

@@ -12,7 +12,7 @@ from airflow_occ_provider.attempts.attempt_recorder import audit_task_run
 from airflow_occ_provider.attempts.commit import Commit, facts_of, run_commits
 from airflow_occ_provider.attempts.earlier_tries import EarlierTries, end_earlier_drivers
 from airflow_occ_provider.attempts.journal import known_state
-from airflow_occ_provider.attempts.preparation import Preparation
+from airflow_occ_provider.attempts.preparation import Preparation, refuse_pending_restore
 from airflow_occ_provider.attempts.protected_try import ProtectedTry
 from airflow_occ_provider.attempts.reattach import begun_attempt
 from airflow_occ_provider.attempts.record import AttemptRecord
@@ -48,17 +48,24 @@ class Write:
             begun = begun_attempt(
                 run.journal, run.spark.submitter, run.spec.table, run.work_digest, run.log
             )
-            commit = None if begun else self._settle_earlier()
-        if begun:
-            commit = self._continue(begun)
-        elif commit is None:
-            run.refuse_deaths()
-            options = run.known_options()
-            run.wait_for_rivals(options)
-            with run.admitted(options) as admitted:
-                run.preflight(HeartbeatRule.of(options)).begin(run.claim, options)
-                commit = self.attempt(admitted)
-        return self._audited(commit, started)
+        return self._audited(self._continue(begun) if begun else self._commit(), started)
+
+    def _commit(self) -> Commit | None:
+        """Return what the task run commits, by an earlier try or by a new attempt."""
+        run = self.run
+        with known_state(run.journal):
+            preparation = run.prepare()
+            commit = self._settle_earlier(preparation)
+        if commit:
+            return commit
+        run.refuse_deaths()
+        options = run.known_options(preparation)
+        run.wait_for_rivals(options)
+        with run.admitted(options) as admitted:
+            preparation = run.prepare(admitted.order_token)
+            preflight = run.preflight(HeartbeatRule.of(options))
+            preflight.begin(run.claim, options, preparation.snapshot)
+            return self.attempt(preparation, admitted)
 
     def _audited(self, commit: Commit | None, started: float) -> dict[str, Any]:
         """Publish and audit what the run has committed, and record its success."""
@@ -74,10 +81,10 @@ class Write:
         run.journal.succeed()
         return result
 
-    def _settle_earlier(self) -> Commit | None:
+    def _settle_earlier(self, preparation: Preparation) -> Commit | None:
         """Return what an earlier try committed, once none of them can commit any more."""
         run, spec = self.run, self.run.spec
-        journal, work, preparation = run.journal, run.work_digest, run.prepare()
+        journal, work = run.journal, run.work_digest
         rule = HeartbeatRule.of(preparation.options)
         tries = EarlierTries(
             journal,
@@ -121,10 +128,10 @@ class Write:
                 remedy="correct what the task's log shows; nothing was run, so nothing is lost",
             )
 
-    def attempt(self, admitted: Admitted) -> Commit | None:
+    def attempt(self, preparation: Preparation, admitted: Admitted) -> Commit | None:
         """Run the job once under its lease; return what it committed, if anything."""
         run = self.run
-        preparation = run.prepare(admitted.order_token, starts=True)
+        refuse_pending_restore(preparation.snapshot)
         return self.write_attempt().commit(run.job, run.work_digest, preparation, admitted)
 
     def _continue(self, begun: AttemptRecord) -> Commit | None:

@@ -131,7 +131,7 @@ class HudiCleanOperator(HudiSparkOperator):
 
     def _clean(self, run: ProtectedTry, clean: CleanRun) -> dict[str, Any]:
         clean.end_earlier_drivers(run.journal, run.spark, run.lease_ttl_s)
-        options = run.known_options()
+        options = run.known_options(run.prepare())
         with run.alone_if_unlocked(options, self.table) as admitted:
             cleaning = clean.clean(lambda: run.run_clean(run.prepare(), self.table, admitted), admitted)
         if cleaning.losses:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any, NamedTuple
 
@@ -56,6 +57,7 @@ class HudiTable:
         served = file_system or open_file_system(self.scheme, self.path)
         self.files = TableFolder(self.scheme, self.path, served, timeout_s)
         self._last_read: _Read | None = None
+        self._newest: Snapshot | None = None
 
     def diagnosed(self) -> HudiTable:
         """Return a reader to which a damaged file of the timeline is no error.
@@ -67,12 +69,19 @@ class HudiTable:
         return table
 
     def config(self) -> TableConfig:
-        """Read ``hoodie.properties``; empty if there is no table yet.
+        """Return ``hoodie.properties``; empty if there is no table yet.
 
-        Hudi rewrites the file in place and keeps a backup meanwhile, so an incomplete file is ignored.
+        They are read again once they are older than a dead writer's heartbeat.
 
         :raises TableUnreadableError: if the storage cannot be read, or neither file is complete.
         """
+        last = self._last_read
+        if last and last.config.exists and last.at_s >= time.monotonic() - PROPERTIES_AGE_S:
+            return last.config
+        return self._read_config()
+
+    def _read_config(self) -> TableConfig:
+        """Read the file, which Hudi rewrites in place beside a backup: an incomplete one is ignored."""
         fault, contents = "", dict[str, bytes | None]()
         for _ in range(_WHOLE_TRIES):
             for name in (_PROPERTIES, f"{_PROPERTIES}.backup"):
@@ -102,33 +111,37 @@ class HudiTable:
     ) -> Snapshot:
         """Return a snapshot of the table.
 
-        :param previous: an earlier snapshot: with it one listing is enough, as long as the timeline
-            shows no sign of an upgrade. Of a long timeline on S3, only a part is listed again.
+        After the first one, a listing is enough, as long as the timeline shows no sign of an upgrade.
+
+        :param previous: an earlier snapshot: of a long timeline on S3, only a part is listed again.
+            Without it, the whole timeline is listed.
         :param max_age_s: seconds after which ``hoodie.properties`` are read again, and the whole
             timeline is listed, in any case.
         :raises NotHudiTableError: if there is no table at the path.
         :raises TableUnreadableError: if the storage cannot be read, or the table is being upgraded or
             downgraded.
         """
-        if previous is None or not previous.config.exists:
+        base = previous or self._newest
+        if base is None or not base.config.exists:
             return self._opened(missing_ok=missing_ok)
         begun_s = time.monotonic()
-        listing = self._listed_again(previous, begun_s - max_age_s)
+        oldest_s = begun_s - max_age_s if previous else math.inf
+        listing = self._listed_again(base, oldest_s)
         is_listed = _PROPERTIES in listing.names  # in layout 1
         written_ms = listing.modified(_PROPERTIES) if is_listed else None
-        found = previous.refreshed(listing)
-        if previous.timeline.instants and not found.timeline.instants:  # it was moved, or is back by now
+        found = base.refreshed(listing)
+        if base.timeline.instants and not found.timeline.instants:  # it was moved, or is back by now
             return self._opened(missing_ok=missing_ok)
         emptied = not listing.names
         moved_to = self._moved_to(found, listing, force=emptied)
-        config, last = previous.config, self._last_read
+        config, last = base.config, self._last_read
         unchanged = last and last[:2] == (config, written_ms) and last.at_s >= begun_s - max_age_s
-        if unchanged and not (emptied or moved_to):
-            return found
-        if self.config() != config:
-            return self._opened(missing_ok=missing_ok)
-        self._refuse_half_moved(moved_to)
-        self._last_read = _Read(config, written_ms, begun_s)
+        if emptied or moved_to or not unchanged:
+            if self._read_config() != config:
+                return self._opened(missing_ok=missing_ok)
+            self._refuse_half_moved(moved_to)
+            self._last_read = _Read(config, written_ms, begun_s)
+        self._newest = found
         return found
 
     def _listed_again(self, previous: Snapshot, oldest_s: float) -> Listing:
@@ -138,7 +151,7 @@ class HudiTable:
         return changes or self.files.listing(folder)
 
     def _opened(self, *, missing_ok: bool) -> Snapshot:
-        begun_s, config = time.monotonic(), self.config()
+        begun_s, config = time.monotonic(), self._read_config()
         if not config.exists and missing_ok:
             return Snapshot(self.files, config, Listing(), self._reload)
         if not config.exists:
@@ -150,9 +163,10 @@ class HudiTable:
         listing = self.files.listing(config.timeline_folder)
         found = Snapshot(self.files, config, listing, self._reload)
         moved_to = self._moved_to(found, listing)
-        if (moved_to or not found.timeline.instants) and self.config() != config:
+        if (moved_to or not found.timeline.instants) and self._read_config() != config:
             return self._opened(missing_ok=missing_ok)
         self._refuse_half_moved(moved_to)
+        self._newest = found
         return found
 
     def _reload(self, previous: Snapshot) -> Snapshot:

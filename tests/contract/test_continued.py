@@ -170,7 +170,7 @@ class Process:
             signature = Signature(
                 self.journal.record.identity, "dag", "run", "task", order_token=admitted.order_token
             )
-            preparation = Preparation(signature, Site(Source("", ())), self.options, "off")
+            preparation = Preparation(signature, Site(Source("", ())), self.options, "off", None)
             attempt = WriteAttempt(
                 run=self.journal,
                 table=self.table,

@@ -65,12 +65,15 @@ def test_a_pending_write_of_the_same_partition_is_waited_for_and_the_job_then_co
             open_journal(context), HudiTable(str(table)), str(table), RULE, timedelta(minutes=5), log
         )
 
+    def snapshot():
+        return HudiTable(str(table)).snapshot()
+
     def claim(*partitions):
         return Claim(str(table), partitions)
 
-    flight().begin(claim("1"), {})  # it does not touch that partition: no wait
+    flight().begin(claim("1"), {}, snapshot())  # it does not touch that partition: no wait
     with pytest.raises(WaitNeeded) as needed:
-        flight().begin(claim("0"), {})
+        flight().begin(claim("0"), {}, snapshot())
     assert needed.value.wait.instants == (instant,)
     assert f"waiting for {instant} (UPSERT of 0 by a running writer)" in logged[-1]
     with pytest.raises(WaitNeeded):

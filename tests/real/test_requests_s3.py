@@ -10,9 +10,10 @@ from tests.bench.tables import add_instant, instants, make_table
 from tests.faulty_proxy import FaultyProxy
 from tests.services.clouds import NEEDS_VERSITYGW
 from tests.stores import BUCKET
+from tests.write_cost import measure
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly, NEEDS_VERSITYGW]
-KEYS_OF_PAGE = 1000
+KEYS_OF_PAGE, MOST_REQUESTS = 1000, 9
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +70,8 @@ def test_a_file_is_read_in_one_request(versitygw, proxy, open_table):
     assert snapshot.reader.commit(snapshot.timeline.instants[0])
     (read,) = proxy.counted()
     assert read.method == "GET"
+
+
+def test_an_uncontended_write_makes_few_requests(tmp_path):
+    _, requests = measure(tmp_path)
+    assert 0 < len(requests) <= MOST_REQUESTS, list(map(str, requests))

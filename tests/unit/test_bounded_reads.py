@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from airflow_occ_provider.attempts.preflight import find_elders
-from airflow_occ_provider.attempts.survivor import TableState
+from airflow_occ_provider.attempts.survivor import TableWrites
 from airflow_occ_provider.errors import StorageStalledError
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
 from airflow_occ_provider.storage import folder
@@ -45,7 +45,8 @@ def test_preflight_reads_nothing_of_dead_writes(tmp_path, requests):
         table.write(T("120000"), None, "a", bases={"a": T("090000")})
         table.tick(T("120000"))
         requests.clear()
-        (elder,) = find_elders(table.reader(), [PARTITION], (), DEFAULT_RULE)
+        reader = table.reader()
+        (elder,) = find_elders(reader, reader.snapshot(), [PARTITION], (), DEFAULT_RULE)
         assert elder.instant == T("120000")
         totals.append(sum(requests.values()))
     assert totals[0] == totals[1] < 20
@@ -60,11 +61,11 @@ def test_the_state_of_a_table_reads_each_rollback_once_and_several_at_once(tmp_p
     reader = table.reader()
     snapshot = reader.snapshot()
     requests.clear()
-    state = TableState.at(snapshot, 0, DEFAULT_RULE)
+    state = TableWrites.at(snapshot, 0, DEFAULT_RULE)
     assert len(state.over) == 100
     assert requests["rollback"] == 100
     requests.clear()
-    assert TableState.at(reader.snapshot(snapshot), 0, DEFAULT_RULE).over == state.over
+    assert TableWrites.at(reader.snapshot(snapshot), 0, DEFAULT_RULE).over == state.over
     assert requests["rollback"] == 0
 
 

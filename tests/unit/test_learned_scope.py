@@ -599,7 +599,7 @@ def test_a_commit_outside_what_was_learned_is_not_reported(commits, start, monke
         WriteAttempt, "_run", lambda *_: Settlement(Outcome.COMMITTED, commit=landed, exit_code=0)
     )
     monkeypatch.setattr(type(run.spark), "forget", lambda *_: None)
-    prepared, driver = Preparation(None, None, {}, ""), SimpleNamespace(planned={})
+    prepared, driver = Preparation(None, None, {}, "", None), SimpleNamespace(planned={})
     with run.admitted({}) as admitted:
         attempt = write.Write(run).write_attempt()
         assert attempt._outcome(driver, prepared, admitted, begun(run)) is landed

@@ -71,7 +71,10 @@ def end(folder, time):
 
 
 def found(table, *partitions, own=(), **more):
-    return tuple(one.instant for one in find_elders(table, partitions, own, RULE, **more))
+    return tuple(
+        one.instant
+        for one in find_elders(table, table.snapshot(missing_ok=True), partitions, own, RULE, **more)
+    )
 
 
 @pytest.fixture
@@ -135,7 +138,7 @@ def test_an_overwrite_of_the_whole_table_counts_for_any_writer(folder, table):
     write(folder, T2, "p=7", "INSERT_OVERWRITE", "replacecommit")
     assert found(table) == found(table, "p=1") == (T1,)
     assert found(table, "p=7") == (T1, T2)
-    assert str(find_elders(table, SCOPE, (), RULE)[0]) == (
+    assert str(find_elders(table, table.snapshot(), SCOPE, (), RULE)[0]) == (
         f"{T1} (INSERT_OVERWRITE_TABLE by a running writer)"
     )
 
@@ -144,7 +147,8 @@ def test_a_write_that_is_only_requested_and_a_table_without_any_count_not(folder
     write(folder, T1)
     (folder / "timeline" / f"{T1}.inflight").unlink()
     assert found(table, *SCOPE) == ()
-    assert find_elders(HudiTable(str(tmp_path / "none")), SCOPE, (), RULE) == ()
+    missing = HudiTable(str(tmp_path / "none"))
+    assert find_elders(missing, missing.snapshot(missing_ok=True), SCOPE, (), RULE) == ()
 
 
 @pytest.mark.parametrize(
@@ -372,7 +376,7 @@ def test_switched_off_it_asks_the_storage_nothing(start, folder):
     assert task.ran == 1
     no_table = Preflight(open_journal(context), None, task.table, RULE, timedelta(0), task.log)
     no_table.go_on()
-    no_table.begin(Claim(task.table, tuple(SCOPE)), {})
+    no_table.begin(Claim(task.table, tuple(SCOPE)), {}, None)
 
 
 def test_a_record_with_a_preflight_comes_back_from_json():

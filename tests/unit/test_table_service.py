@@ -345,7 +345,7 @@ def test_what_is_no_instant_is_refused(given):
 
 
 def test_only_the_scope_is_planned():
-    bare = Preparation(None, None, {"hoodie.a": "1"}, "")
+    bare = Preparation(None, None, {"hoodie.a": "1"}, "", None)
     assert limits().restrict(bare, Admitted()) is bare
     held = Admitted(Scope.of(TABLE, ["b"]))
     pattern = "hoodie.clustering.plan.strategy.partition.regex.pattern"
@@ -357,7 +357,7 @@ def test_only_the_scope_is_planned():
 
 def test_a_selection_of_the_sites_own_does_not_go_before_the_scope():
     selected = "hoodie.clustering.plan.strategy.partition.selected"
-    sites = Preparation(None, None, {selected: "b"}, "")
+    sites = Preparation(None, None, {selected: "b"}, "", None)
     held = Admitted(Scope.of(TABLE, ["a"]))
     restricted = limits().restrict(sites, held)
     assert selected not in restricted.options
@@ -560,7 +560,7 @@ def test_a_service_that_only_its_lease_keeps_apart_commits_only_under_it(service
     keeper = SimpleNamespace(lost=None)
     admitted = Admitted(is_fenced=False, keeper=keeper, lease_ttl_s=30.0)
     attempt = ServiceAttempt(plans, None, spark, lambda *_: None)
-    attempt._drive(SparkJob("run.py"), Preparation(None, None, {}, ""), ["schedule"], admitted)
+    attempt._drive(SparkJob("run.py"), Preparation(None, None, {}, "", None), ["schedule"], admitted)
     assert spark.job.lease_ttl_s == 30.0
     assert spark.extensions is keeper
     assert spark.guards == [admitted]

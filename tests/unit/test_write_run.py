@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ class AttemptOf(write.Write):
 
     attempt_of: Callable = None
 
-    def attempt(self, admitted):
+    def attempt(self, preparation, admitted):
         return self.attempt_of(self.run, admitted)
 
 
@@ -67,14 +68,14 @@ class Write(HudiWriteOperator):
     def _protected_run(self, context):
         run = super()._protected_run(context)
         run.look_up = lambda: None
-        run.prepare = self.prepare
-        run.known_options = lambda: dict(self.options)
+        run.prepare = partial(self.prepare, run)
+        run.known_options = lambda _: dict(self.options)
         run.run_clean = self.run_clean
         return run
 
-    def prepare(self, order_token="", *, starts=False):
+    def prepare(self, run, order_token=""):
         self.hudi_defaults = dict(self.options)
-        return Preparation(None, None, self.options, "")
+        return Preparation(None, None, self.options, "", run.table.snapshot(missing_ok=True))
 
     def _write(self, context):
         write = super()._write(context)
