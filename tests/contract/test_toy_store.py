@@ -36,9 +36,10 @@ class Overwrites(ToyStore):
 
 @pytest.fixture
 def run(pytester, monkeypatch):
-    """Runs what CONTRIBUTING.md shows, on a store."""
+    """Runs what the page about lease stores shows, on a store."""
     monkeypatch.syspath_prepend(ROOT)
-    conftest, tests = re.findall(r"```py\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    page = ROOT / "docs" / "how-to" / "write-a-lease-store.md"
+    conftest, tests = re.findall(r"```py\n(.*?)```", page.read_text(), re.DOTALL)
 
     def do(store):
         package = MY_PACKAGE.format(module=store.__module__, store=store.__name__)

@@ -2,12 +2,17 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from pathlib import Path
+from types import ModuleType
+from unittest.mock import patch
 
 import pytest
 import yaml
 from airflow.cli.cli_parser import get_parser
 from airflow.dag_processing.dagbag import DagBag
+
+from airflow_occ_provider.leases import rules as lease_rules
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
@@ -52,6 +57,23 @@ def commands():
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_the_guide_is_short_and_begins_with_a_test_that_fails():
+    guide = (ROOT / "CONTRIBUTING.md").read_text()
+    assert len(guide.splitlines()) <= 120
+    _, test = snippets(ROOT / "CONTRIBUTING.md", "bash")[0].splitlines()
+    assert (ROOT / test.split()[-1]).is_file()
+    (diff,) = snippets(ROOT / "CONTRIBUTING.md", "diff")
+    before, after = (line[1:] for line in diff.splitlines())
+    rules = Path(lease_rules.__file__).read_text()
+    assert rules.count(before) == 1
+    changed = ModuleType(lease_rules.__name__)
+    with patch.dict(sys.modules, {changed.__name__: changed}):
+        exec(rules.replace(before, after), vars(changed))  # noqa: S102 - our own file
+    for module, conflict in ((lease_rules, False), (changed, True)):
+        shared = module.Scope.of("s3://lake/trips", None, module.Mode.SHARED)
+        assert shared.conflicts_with(shared) is conflict
 
 
 def test_every_page_with_a_dag_is_tested():
