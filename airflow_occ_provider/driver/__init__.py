@@ -1,1 +1,1 @@
-"""The contract between a Spark driver and its attempt; pure, and not in use yet."""
+"""The contract of a driver and its attempt: what each of them does next; pure."""

@@ -319,7 +319,7 @@ def longest_period_s(ttl_s: float) -> float:
 
 
 @dataclass(frozen=True)
-class Pace:
+class DriverPace:
     """How often a granted driver ticks and looks at its folder.
 
     :param tick_s: the period of its ticks.
@@ -330,7 +330,9 @@ class Pace:
     poll_s: float = POLL_S
 
     @classmethod
-    def of(cls, ttl_s: float | None, tick_s: float | None = None, poll_s: float | None = None) -> Pace:
+    def of(
+        cls, ttl_s: float | None, tick_s: float | None = None, poll_s: float | None = None
+    ) -> DriverPace:
         """Return the pace of a driver with a life.
 
         :param tick_s: another period of the ticks.

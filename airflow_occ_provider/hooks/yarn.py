@@ -10,7 +10,7 @@ from airflow_occ_provider.hooks.launch import Launch
 from airflow_occ_provider.hooks.places import PlacedTask
 from airflow_occ_provider.submitters.yarn.place import YarnPlace
 from airflow_occ_provider.submitters.yarn.resource_manager import MANAGERS_FIELD, ResourceManager
-from airflow_occ_provider.submitters.yarn.web import Access
+from airflow_occ_provider.submitters.yarn.web import YarnAccess
 
 
 def place_of_task(task: PlacedTask, launch: Launch | None) -> YarnPlace:
@@ -24,7 +24,7 @@ def place_of_handle(handle: Handle) -> YarnPlace:
 
     The task may have moved to another cluster since.
     """
-    return YarnPlace(ResourceManager(handle.facts["resource_managers"], Access.of(handle.facts)))
+    return YarnPlace(ResourceManager(handle.facts["resource_managers"], YarnAccess.of(handle.facts)))
 
 
 def resource_manager(conn_id: str) -> ResourceManager:
@@ -42,4 +42,4 @@ def resource_manager(conn_id: str) -> ResourceManager:
             remedy=f'add it, such as {{"{MANAGERS_FIELD}": "http://rm1:8088,http://rm2:8088"}}: the '
             "driver's state is asked there, and it is killed there",
         )
-    return ResourceManager(addresses, Access.of(extra))
+    return ResourceManager(addresses, YarnAccess.of(extra))

@@ -26,6 +26,7 @@ from airflow_occ_provider.driver.contract import (
     PAYLOAD,
     REPORT_S,
     REVOKED,
+    DriverPace,
     End,
     Ending,
     EndingStep,
@@ -36,7 +37,6 @@ from airflow_occ_provider.driver.contract import (
     Leave,
     Life,
     Moment,
-    Pace,
     Poll,
     Run,
     answer_from_bytes,
@@ -61,7 +61,7 @@ class Admission(NamedTuple):
     payload: bytes
 
 
-class Waiting:
+class WaitingDriver:
     """A driver that waits for its grant.
 
     Either it is admitted or it leaves: the thread that takes the choice decides. A request may block
@@ -168,7 +168,7 @@ class Waiting:
             wait_for_the_end()
 
 
-class Driver:
+class GrantedDriver:
     """The granted driver: its life, its watch over the folder and its end.
 
     :param folder: of the attempt.
@@ -189,11 +189,11 @@ class Driver:
         *,
         say: Callable[..., object],
         kill: Callable[[], object],
-        pace: Pace | None = None,
+        pace: DriverPace | None = None,
     ) -> None:
         self._folder, self._nonce, self._life = folder, nonce, life
         self._report, self._say, self._kill = report, say, kill
-        self._pace = pace or Pace.of(life.ttl_s)
+        self._pace = pace or DriverPace.of(life.ttl_s)
         self._lock = threading.Lock()  # of the life
         self._ending = threading.Lock()  # taken once, by the thread that ends this driver
         self._guard: Any = None

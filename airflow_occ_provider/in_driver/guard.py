@@ -261,7 +261,7 @@ _LONGEST_S = 1e9  # Py4J has no infinity
 _IMPOSSIBLE_TABLE = ".airflow_occ_no_table"
 
 
-class Guard:
+class CommitGuard:
     """The guard of one driver.
 
     :param jvm: the driver's.
@@ -390,14 +390,14 @@ def _refuses(call: Callable[..., object], *paths: Any) -> bool:
     return False
 
 
-def installed(jvm: Any, tables: Iterable[str], configuration: Any) -> tuple[Guard | None, str]:
+def installed(jvm: Any, tables: Iterable[str], configuration: Any) -> tuple[CommitGuard | None, str]:
     """Return the guard of this driver, or why there is none.
 
     :param tables: URLs of the tables that it guards; all tables of their file systems are guarded.
     :param configuration: Hadoop's.
     """
     try:
-        guard = Guard(jvm, tables, configuration)
+        guard = CommitGuard(jvm, tables, configuration)
         hole = guard.prove()
     except Exception as error:  # noqa: BLE001 - of Java
         return None, f"{type(error).__name__}: {error}"

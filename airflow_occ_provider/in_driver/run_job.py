@@ -92,7 +92,7 @@ def main(url):
     files = (
         folder.LocalFolder(url) if is_local else folder.HadoopFolder(jvm, hadoop_configuration(jvm), url)
     )
-    waiting = granted.Waiting(files, details_of_driver(jvm, url), granted.end_process)
+    waiting = granted.WaitingDriver(files, details_of_driver(jvm, url), granted.end_process)
     if has_context(jvm):
         why = "this JVM already runs a Spark application: start a driver that runs nothing else"
         waiting.write_left(why)
@@ -108,16 +108,16 @@ def main(url):
 
 def run_granted(jvm, files, nonce, admission):
     """Run the job of the payload that was granted."""
-    from airflow_occ_provider.driver.contract import Life, Pace
+    from airflow_occ_provider.driver.contract import DriverPace, Life
     from airflow_occ_provider.in_driver import granted
 
     payload = json.loads(admission.payload)
     ttl_s = payload.get("ttl_s")
-    pace = Pace.of(ttl_s, payload.get("tick_s"), payload.get("poll_s"))
+    pace = DriverPace.of(ttl_s, payload.get("tick_s"), payload.get("poll_s"))
     facts = report_to(files, payload, pace)
     life = Life.begin(ttl_s, admission.run.since, is_leased=payload.get("is_leased", True))
     killer = functools.partial(kill, jvm, process_of(jvm))
-    driver = granted.Driver(files, nonce, life, facts, say=report, kill=killer, pace=pace)
+    driver = granted.GrantedDriver(files, nonce, life, facts, say=report, kill=killer, pace=pace)
     REPORTS.append(facts)
     GRANTED.append(driver)
     driver.start()

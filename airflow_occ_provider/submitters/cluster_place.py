@@ -12,7 +12,7 @@ from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import NotSubmittedError, SubmitterUnreachableError
 from airflow_occ_provider.submitters.flag import Flag
-from airflow_occ_provider.submitters.launcher import Launch, Launcher
+from airflow_occ_provider.submitters.launcher import Launcher, SubmitCommand
 from airflow_occ_provider.submitters.place import Place
 
 _LOOK_S = 0.2
@@ -29,7 +29,7 @@ class ClusterPlace(Place):
 
     site = None
 
-    def __init__(self, launch: Launch | None = None) -> None:
+    def __init__(self, launch: SubmitCommand | None = None) -> None:
         self._launch = launch
         self._launcher, self._is_ended, self._is_there = Launcher(), Flag(), Flag()
         self._folder = ""

@@ -32,9 +32,8 @@ from airflow_occ_provider.driver.contract import (
     digest,
 )
 from airflow_occ_provider.errors import NotSubmittedError
-from airflow_occ_provider.submitters.attempt_files import Folder
 from airflow_occ_provider.submitters.flag import Flag
-from airflow_occ_provider.submitters.followed_driver import grant_of
+from airflow_occ_provider.submitters.followed_driver import AttemptFiles, grant_of
 from airflow_occ_provider.submitters.patience import Patience
 from airflow_occ_provider.submitters.place import Place
 
@@ -64,7 +63,7 @@ class DriverStart:
     place: Place
     submission: Submission
     limit: timedelta
-    describe: Callable[[Folder, Grant, Hello, float | None], Handle]
+    describe: Callable[[AttemptFiles, Grant, Hello, float | None], Handle]
     killed: Flag
     patience: Patience
     echo: Callable[[str], object]
@@ -191,7 +190,7 @@ class DriverStart:
         self.returned_s = time.monotonic()
 
 
-def _view(folder: Folder, handle: Handle | None) -> View:
+def _view(folder: AttemptFiles, handle: Handle | None) -> View:
     """Look for the drivers that wait."""
     names = folder.entries()
     of_drivers = sorted(name for name in names if name.startswith(HELLO_PREFIX) and not handle)

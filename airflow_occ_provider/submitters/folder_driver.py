@@ -23,10 +23,9 @@ from airflow_occ_provider.attempts.submitter import (
 from airflow_occ_provider.driver.attempt import LIFE_S, REQUEST_S, silence_s
 from airflow_occ_provider.driver.contract import GRANT, REVOKED, Grant, Hello
 from airflow_occ_provider.errors import FenceError, OccError, SubmitterUnreachableError
-from airflow_occ_provider.submitters.attempt_files import Folder
 from airflow_occ_provider.submitters.driver_start import DriverStart
 from airflow_occ_provider.submitters.flag import Flag, call_apart
-from airflow_occ_provider.submitters.followed_driver import FollowedDriver
+from airflow_occ_provider.submitters.followed_driver import AttemptFiles, FollowedDriver
 from airflow_occ_provider.submitters.patience import Patience
 from airflow_occ_provider.submitters.place import Place
 
@@ -53,7 +52,7 @@ class FolderDriver:
     :param patience: for a storage that does not answer.
     """
 
-    open_folder: Callable[[str], Folder]
+    open_folder: Callable[[str], AttemptFiles]
     place: Place
     submission: Submission | None = None
     origin: Mapping[str, Any] = field(default_factory=dict)
@@ -220,7 +219,7 @@ class FolderDriver:
         if extensions and driver.awaits_extension:
             extensions.extend_soon()
 
-    def _revoke(self, folder: Folder, why: str) -> bool:
+    def _revoke(self, folder: AttemptFiles, why: str) -> bool:
         """Revoke an attempt; whether the storage has accepted that."""
         try:
             folder.write(REVOKED, why.encode())
@@ -228,7 +227,7 @@ class FolderDriver:
             return False  # the next look tries again
         return True
 
-    def revoke_unrecorded(self, folder: Folder, life_s: float) -> Handle | None:
+    def revoke_unrecorded(self, folder: AttemptFiles, life_s: float) -> Handle | None:
         """Revoke an attempt whose record is lost; return its driver if one was granted.
 
         A driver reads its grant before it looks for the revocation. So one whose grant is not there yet,
@@ -247,7 +246,7 @@ class FolderDriver:
             )
         return self._handle(folder, grant, Hello(grant.nonce), life_s)
 
-    def _handle(self, folder: Folder, grant: Grant, hello: Hello, ttl_s: float | None) -> Handle:
+    def _handle(self, folder: AttemptFiles, grant: Grant, hello: Hello, ttl_s: float | None) -> Handle:
         """Return the handle of a driver.
 
         :param ttl_s: of the lease on which its commits depend.

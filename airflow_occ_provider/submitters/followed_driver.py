@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from airflow_occ_provider.attempts.log.facts import Entry, Fact, parse_fact
 from airflow_occ_provider.attempts.submitter import (
@@ -42,13 +43,45 @@ from airflow_occ_provider.driver.contract import (
     longest_period_s,
 )
 from airflow_occ_provider.errors import SubmitterUnreachableError
-from airflow_occ_provider.submitters.attempt_files import File, Folder
 from airflow_occ_provider.submitters.place import Place
 
 _KILLED, _TERMINATED = -9, -15
 _PERIODS = ((60.0, 1.0),)
 _LONGEST_PERIOD_S = 10.0  # each look is a request; a trigger looks as often
 _LOCAL_PERIOD_S = 0.5
+
+
+class FileStatus(Protocol):
+    """What the storage says of a file."""
+
+    @property
+    def written_ms(self) -> int:
+        """Epoch milliseconds of its last write, by the storage's clock."""
+
+    @property
+    def version(self) -> Hashable:
+        """A value that differs once the file was written again."""
+
+
+class AttemptFiles(Protocol):
+    """The files of one attempt, such as ``storage.attempt_folder.AttemptFolder``."""
+
+    @property
+    def url(self) -> str:
+        """The address of the folder, as Hadoop spells it."""
+
+    @property
+    def stale_s(self) -> float:
+        """How much older than its call a listing may be, in seconds."""
+
+    def entries(self) -> Mapping[str, FileStatus]:
+        """Return what the storage says of each file."""
+
+    def read(self, name: str, start: int = 0) -> bytes | None:
+        """Return a file's content, from a byte on; ``None`` if it does not exist."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, or replace it."""
 
 
 @dataclass(slots=True)
@@ -70,7 +103,7 @@ class FollowedDriver:
     """
 
     handle: Handle
-    folder: Folder
+    folder: AttemptFiles
     place: Place
     new: list[Entry] = field(default_factory=list)
     exit_code: int | None = None
@@ -182,7 +215,7 @@ class FollowedDriver:
             self.folder.write(LIFE, answer_to_bytes(tick))
             self._unanswered = unanswered
 
-    def _read_facts(self, names: Mapping[str, File]) -> int:
+    def _read_facts(self, names: Mapping[str, FileStatus]) -> int:
         """Read the facts that are new; return the highest tick.
 
         What the runner reports, such as the job's end, follows what Hudi's loggers had reported before.
@@ -226,7 +259,7 @@ class _Facts:
     :param missed: how many of its lines were left out before they were read.
     """
 
-    folder: Folder
+    folder: AttemptFiles
     name: str
     is_appended: bool
     missed: int = field(default=0, init=False)
@@ -234,7 +267,7 @@ class _Facts:
     _version: Hashable = field(default=None, init=False)
     _fixed: tuple[int, int] = field(default=(-1, 0), init=False)
 
-    def new(self, names: Mapping[str, File]) -> list[Fact]:
+    def new(self, names: Mapping[str, FileStatus]) -> list[Fact]:
         """Return the facts since the last call.
 
         :param names: a listing of the folder; a file that was read has nothing new. An appended file may

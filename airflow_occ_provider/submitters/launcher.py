@@ -32,7 +32,7 @@ _PIPE = 1 << 20  # bytes
 _SPARK_MAIN = "org.apache.spark.deploy.SparkSubmit"
 
 
-class Launch(Protocol):
+class SubmitCommand(Protocol):
     """One submission, such as ``hooks.launch.Launch``."""
 
     @property
@@ -86,7 +86,7 @@ class Launcher:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        reader = _Reader(process.stdout, self.output)
+        reader = _OutputReader(process.stdout, self.output)
         listener = threading.Thread(target=reader.read, daemon=True, name="driver-log")
         try:
             self.process = DriverProcess.of(process.pid)
@@ -141,7 +141,7 @@ class Launcher:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _OutputReader:
     """Reads what a process and its children print.
 
     :param is_abandoned: set when nothing that prints is awaited any more.

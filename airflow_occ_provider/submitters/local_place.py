@@ -9,7 +9,7 @@ from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unse
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import FenceError, NotSubmittedError
 from airflow_occ_provider.submitters.flag import Flag
-from airflow_occ_provider.submitters.launcher import Launch, Launcher
+from airflow_occ_provider.submitters.launcher import Launcher, SubmitCommand
 from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.submitters.processes import (
     DriverProcess,
@@ -31,7 +31,7 @@ class LocalPlace(Place):
     period_s = 0.0
     request_s = 0.0
 
-    def __init__(self, launch: Launch | None = None) -> None:
+    def __init__(self, launch: SubmitCommand | None = None) -> None:
         self._launch, self._launcher = launch, Launcher()
         self._is_ended, self._is_there, self._has_returned = Flag(), Flag(), Flag()
 

@@ -10,12 +10,12 @@ import signal
 import subprocess
 import sys
 
-from airflow_occ_provider.driver.contract import EXIT_REFUSED, FACTS, Leave, Life, Pace
+from airflow_occ_provider.driver.contract import EXIT_REFUSED, FACTS, DriverPace, Leave, Life
 from airflow_occ_provider.in_driver import granted, run_job
 from airflow_occ_provider.in_driver.folder import LocalFolder
 from airflow_occ_provider.in_driver.report import Report
 
-PACE = Pace(poll_s=0.2)
+PACE = DriverPace(poll_s=0.2)
 
 
 def follow(folder, work):
@@ -24,13 +24,15 @@ def follow(folder, work):
     :param work: takes the payload, reports facts by ``run_job.report``, and returns its exit code.
     """
     files = LocalFolder(folder.removeprefix("file://"))
-    waiting = granted.Waiting(files, run_job.details_in_yarn(), granted.end_process)
+    waiting = granted.WaitingDriver(files, run_job.details_in_yarn(), granted.end_process)
     admission = waiting.wait()
     if isinstance(admission, Leave):
         return EXIT_REFUSED
     report = Report(lambda content: files.write(FACTS, content), run_job.report)
     life = Life.begin(None, admission.run.since)
-    driver = granted.Driver(files, waiting.nonce, life, report, say=run_job.report, kill=end, pace=PACE)
+    driver = granted.GrantedDriver(
+        files, waiting.nonce, life, report, say=run_job.report, kill=end, pace=PACE
+    )
     run_job.REPORTS.append(report)
     run_job.GRANTED.append(driver)
     driver.start()

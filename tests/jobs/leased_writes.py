@@ -39,7 +39,7 @@ def follow(context, folder, ttl_s, commits_guard):
     life = Life.begin(ttl_s, granted.moment())
     # A life that is over closes the guard; this process goes on with the next command.
     kill = threading.Event().set
-    driver = granted.Driver(files, "n", life, report, say=say, kill=kill)
+    driver = granted.GrantedDriver(files, "n", life, report, say=say, kill=kill)
     driver.start()
     driver.guarded(commits_guard)
     return driver, report

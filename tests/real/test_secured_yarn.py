@@ -18,9 +18,9 @@ pytestmark = [
 ASKS = """
 import json, sys
 from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
-from airflow_occ_provider.submitters.yarn.web import Access
+from airflow_occ_provider.submitters.yarn.web import YarnAccess
 address, extra, application = sys.argv[1:]
-manager = ResourceManager([address], access=Access.of(json.loads(extra)))
+manager = ResourceManager([address], access=YarnAccess.of(json.loads(extra)))
 manager.kill(application)
 print(manager.application(application), manager.applications("a tag"))
 """
@@ -72,8 +72,8 @@ def asked(realm, program, *arguments, ticket=True):
 def answer(realm, address):
     """What a server answers to a caller with a ticket, as the embedded YARN asks whether it is up."""
     program = (
-        "import sys; from airflow_occ_provider.submitters.yarn.web import Access; "
-        "print(Access('kerberos').ask('GET', sys.argv[1], timeout_s=10).text)"
+        "import sys; from airflow_occ_provider.submitters.yarn.web import YarnAccess; "
+        "print(YarnAccess('kerberos').ask('GET', sys.argv[1], timeout_s=10).text)"
     )
     return asked(realm, program, address).stdout
 

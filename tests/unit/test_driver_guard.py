@@ -47,7 +47,9 @@ def test_a_guarded_driver_begins_no_commit_before_a_tick_is_answered():
     """The guard counts from its own clocks, so it asks for the rest of the life itself."""
     begun = granted.moment()
     life, extended = Life.begin(120.0, begun), MagicMock()
-    driver = granted.Driver(MagicMock(), "n", life, MagicMock(), say=MagicMock(), kill=MagicMock())
+    driver = granted.GrantedDriver(
+        MagicMock(), "n", life, MagicMock(), say=MagicMock(), kill=MagicMock()
+    )
     driver.guarded(extended)
     driver._life = life.tick(begun)
     driver._answer(1)
@@ -58,7 +60,7 @@ def test_a_guarded_driver_begins_no_commit_before_a_tick_is_answered():
 
 
 def test_an_endless_life_has_no_end_in_the_guard():
-    installed = guard.Guard(MagicMock(), [], None)
+    installed = guard.CommitGuard(MagicMock(), [], None)
     installed.extend(lambda: float("inf"), 0.0)
     installed._java.extend.assert_not_called()
     installed._java.nanoTime.return_value = 7

@@ -949,7 +949,7 @@ def test_a_lease_outlives_three_periods_of_all_that_an_answer_waits_for(tmp_path
         payload = json.loads(submission.payload)
     assert (payload["ttl_s"], payload["is_leased"]) == (ttl_s, True)
     assert payload["guard"]["is_required"] is True
-    pace = contract.Pace.of(payload["ttl_s"])
+    pace = contract.DriverPace.of(payload["ttl_s"])
     assert 3 * (pace.tick_s + pace.poll_s + contract.longest_period_s(ttl_s)) <= ttl_s
     assert submission.lease_ttl_s == ttl_s
 

@@ -20,13 +20,13 @@ from airflow_occ_provider.driver.contract import (
     LIFE,
     PAYLOAD,
     REVOKED,
+    DriverPace,
     Grant,
     GuardState,
     Hello,
     Leave,
     Life,
     Moment,
-    Pace,
     answer_to_bytes,
     digest,
 )
@@ -89,7 +89,7 @@ def wait_for(happened):
 
 
 def waiting(storage, limit_s=PATIENCE_S, leave=print):
-    return granted.Waiting(storage, {"host": "h"}, leave, limit_s)
+    return granted.WaitingDriver(storage, {"host": "h"}, leave, limit_s)
 
 
 def grant(storage, nonce, payload=JOB):
@@ -183,14 +183,14 @@ class Running:
         self.storage, self.killed = storage, threading.Event()
         self.report = report.Report(self._write, self.say)
         life = Life.begin(ttl_s, granted.moment(), is_leased=is_leased)
-        self.driver = granted.Driver(
+        self.driver = granted.GrantedDriver(
             storage,
             "n",
             life,
             self.report,
             say=self.say,
             kill=self.killed.set,
-            pace=Pace(tick_s, poll_s),
+            pace=DriverPace(tick_s, poll_s),
         )
 
     def _write(self, content):
@@ -293,7 +293,7 @@ def test_a_driver_without_a_lease_awaits_no_answer():
 
 @pytest.mark.parametrize("ttl_s", [60.0, 120.0, 300.0, 900.0, None])
 def test_ticks_and_looks_leave_most_of_a_life(ttl_s):
-    pace = Pace.of(ttl_s)
+    pace = DriverPace.of(ttl_s)
     assert ttl_s is None or 3 * (pace.tick_s + pace.poll_s) < ttl_s
     assert pace.pause_s(0) <= 1.0
     assert pace.pause_s(3600) == pace.poll_s <= 10
@@ -384,7 +384,7 @@ class Report:
     def close(self, limit_s):
         return True
 
-driver = granted.Driver(
+driver = granted.GrantedDriver(
     None, "n", Life.begin(None, granted.moment()), Report(),
     say=lambda fact, **details: print(fact, details["why"], flush=True),
     kill=lambda: os._exit(granted.EXIT_ENDED),

@@ -15,7 +15,7 @@ from airflow_occ_provider.submitters.yarn.resource_manager import (
     Container,
     ResourceManager,
 )
-from airflow_occ_provider.submitters.yarn.web import Access
+from airflow_occ_provider.submitters.yarn.web import YarnAccess
 from tests.golden.record_yarn import FOLDER
 from tests.services.certificates import make_certificates
 
@@ -201,7 +201,7 @@ def test_an_own_authority_is_trusted_where_it_is_named(tmp_path):
     server.http.socket = context.wrap_socket(server.http.socket, server_side=True)
     server.on(f"cluster/apps/{NAME}", RUNNING)
     url = f"https://localhost:{server.http.server_port}"
-    access = Access.of({"yarn_certificate_authorities": str(certificates.ca)})
+    access = YarnAccess.of({"yarn_certificate_authorities": str(certificates.ca)})
     try:
         assert ResourceManager([url], access).application(NAME).container.access == access
         with pytest.raises(SubmitterUnreachableError, match="certificate"):
@@ -219,21 +219,21 @@ def test_an_own_authority_is_trusted_where_it_is_named(tmp_path):
 )
 def test_an_access_that_cannot_be_used_is_refused_by_its_field(extra, field):
     with pytest.raises(ConfigurationError) as caught:
-        Access.of(extra)
+        YarnAccess.of(extra)
     assert caught.value.field == field
 
 
 def test_an_access_is_passed_on_to_other_processes(tmp_path):
     (tmp_path / "ca.pem").touch()
     fields = {"yarn_authentication": "kerberos", "yarn_certificate_authorities": f"{tmp_path}/ca.pem"}
-    assert Access.of({**fields, "other": 1}).to_json() == fields
-    assert Access.of({}).to_json() == {}
+    assert YarnAccess.of({**fields, "other": 1}).to_json() == fields
+    assert YarnAccess.of({}).to_json() == {}
 
 
 def test_kerberos_without_its_package_names_the_extra(server, monkeypatch):
     monkeypatch.setitem(sys.modules, "requests_gssapi", None)
     with pytest.raises(ConfigurationError, match="kerberos") as caught:
-        ResourceManager([server.url], Access("kerberos")).application(NAME)
+        ResourceManager([server.url], YarnAccess("kerberos")).application(NAME)
     assert "its extra kerberos" in caught.value.remedy
 
 

@@ -17,7 +17,7 @@ from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachable
 from airflow_occ_provider.submitters.cluster_place import ClusterPlace
 from airflow_occ_provider.submitters.kubernetes.api import PodApi
 from airflow_occ_provider.submitters.kubernetes.pod import Pod
-from airflow_occ_provider.submitters.launcher import Launch
+from airflow_occ_provider.submitters.launcher import SubmitCommand
 
 IDENTITY_LABEL = "airflow-occ-identity"
 _NAMESPACE = "spark.kubernetes.namespace"
@@ -45,7 +45,7 @@ class KubernetesPlace(ClusterPlace):
         self,
         api: PodApi,
         conn_id: str = "",
-        launch: Launch | None = None,
+        launch: SubmitCommand | None = None,
         *,
         identity: str = "",
         application: str = "",

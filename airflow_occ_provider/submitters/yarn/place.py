@@ -11,7 +11,7 @@ from airflow_occ_provider.attempts.submitter import URL_FACT, Ended, Handle, Run
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import SubmitterUnreachableError
 from airflow_occ_provider.submitters.cluster_place import ClusterPlace
-from airflow_occ_provider.submitters.launcher import Launch
+from airflow_occ_provider.submitters.launcher import SubmitCommand
 from airflow_occ_provider.submitters.yarn.resource_manager import (
     Application,
     Container,
@@ -38,7 +38,7 @@ class YarnPlace(ClusterPlace):
     def __init__(
         self,
         manager: ResourceManager,
-        launch: Launch | None = None,
+        launch: SubmitCommand | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(launch)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
-from airflow_occ_provider.submitters.yarn.web import AUTHENTICATION_FIELD, NOT_SECURED, Access
+from airflow_occ_provider.submitters.yarn.web import AUTHENTICATION_FIELD, NOT_SECURED, YarnAccess
 
 if TYPE_CHECKING:
     import requests
@@ -35,10 +35,10 @@ class Container:
 
     manager: str
     id: str
-    access: Access = NOT_SECURED
+    access: YarnAccess = NOT_SECURED
 
     @classmethod
-    def of(cls, logs: str, access: Access = NOT_SECURED) -> Container | None:
+    def of(cls, logs: str, access: YarnAccess = NOT_SECURED) -> Container | None:
         """Return the container with a page of logs, as the ResourceManager names it.
 
         :param logs: ``http://host:port/node/containerlogs/CONTAINER/USER``.
@@ -97,7 +97,7 @@ class Application:
         return self.state in _OVER
 
     @classmethod
-    def of(cls, answer: Mapping[str, Any], access: Access = NOT_SECURED) -> Application:
+    def of(cls, answer: Mapping[str, Any], access: YarnAccess = NOT_SECURED) -> Application:
         """Read an answer of the ResourceManager.
 
         :param access: to the nodes of its cluster.
@@ -122,7 +122,7 @@ class ResourceManager:
     """
 
     addresses: Sequence[str]
-    access: Access = NOT_SECURED
+    access: YarnAccess = NOT_SECURED
     _active: str = field(default="", init=False)
 
     def __post_init__(self) -> None:

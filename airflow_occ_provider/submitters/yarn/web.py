@@ -19,7 +19,7 @@ KERBEROS = "kerberos"
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class YarnAccess:
     """How this process and the web services of a cluster know each other.
 
     :param authentication: ``kerberos`` for SPNEGO with this machine's ticket; empty for none.
@@ -31,7 +31,7 @@ class Access:
     authorities: str = ""
 
     @classmethod
-    def of(cls, extra: Mapping[str, Any]) -> Access:
+    def of(cls, extra: Mapping[str, Any]) -> YarnAccess:
         """Read the extra of a connection, or what ``to_json`` has returned.
 
         :raises ConfigurationError: if a value is none that can be used.
@@ -81,7 +81,7 @@ class Access:
         )
 
 
-NOT_SECURED = Access()
+NOT_SECURED = YarnAccess()
 
 
 def _spnego() -> Any:
