@@ -42,9 +42,9 @@ def table_name(context, table):
 
 def given_options(hudi):
     """Return this driver's Hudi options without the labels that sign a commit."""
-    given = hudi.common.config.DFSPropertiesConfiguration.getGlobalProps()
-    names = given.stringPropertyNames()
-    options = {key: given.getProperty(key) for key in names if key.startswith("hoodie.")}
+    properties = hudi.common.config.DFSPropertiesConfiguration.getGlobalProps()
+    names = properties.stringPropertyNames()
+    options = {key: properties.getProperty(key) for key in names if key.startswith("hoodie.")}
     return {**options, "hoodie.table.services.enabled": "true"}  # else Hudi's clean() does nothing
 
 

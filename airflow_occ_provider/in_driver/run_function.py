@@ -49,14 +49,14 @@ def defined(name, source):
 
 def write(spark, table, frame):
     """Upsert the rows, by the table's own name, key, ordering field and partitioning."""
-    given = spark._jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration.getGlobalProps()
+    properties = spark._jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration.getGlobalProps()
     # Of a new table, Hudi derives the partitioning from the write's own options alone (1.2.0).
-    own = {
-        key: given.getProperty(key)
-        for key in given.stringPropertyNames()
+    of_write = {
+        key: properties.getProperty(key)
+        for key in properties.stringPropertyNames()
         if key.startswith(DESCRIBES_A_WRITE)
     }
-    options = {OPERATION: "upsert", **dict(options_of(spark, table)), **own}
+    options = {OPERATION: "upsert", **dict(options_of(spark, table)), **of_write}
     frame.write.format("hudi").options(**options).mode("append").save(table)
 
 

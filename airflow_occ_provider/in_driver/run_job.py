@@ -401,25 +401,27 @@ def python_name(kind):
     return kind.__qualname__ if plain else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def protect(jvm, given):
+def protect(jvm, payload):
     """Give Hudi the options; return why the job is not protected, or None."""
     from pyspark import SparkConf
 
     hudi = jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration
     try:
-        own = hudi.getGlobalProps()
+        properties = hudi.getGlobalProps()
     except TypeError:
         return "Hudi is not on the driver's classpath (give its bundle by packages= or jars=)"
-    of_site = {key: own.getProperty(key) for key in own.stringPropertyNames()}
+    of_site = {key: properties.getProperty(key) for key in properties.stringPropertyNames()}
     variables = ((name, os.environ[name] if name == API_MODE else "") for name in os.environ)
     of_spark = [*SparkConf().getAll(), *variables]
     places = {place_of_defaults(jvm): of_site.items(), "Spark's own configuration": of_spark}
-    found = (contradiction(one, given["rules"], place) for place, one in places.items())
-    problem = next(filter(None, found), None)
+    problems = (contradiction(options, payload["rules"], place) for place, options in places.items())
+    problem = next(filter(None, problems), None)
     if problem:
         return problem
-    kept = {key: value for key, value in of_site.items() if not key.startswith(tuple(given["without"]))}
-    wanted = {**kept, **given["options"]}
+    allowed = {
+        key: value for key, value in of_site.items() if not key.startswith(tuple(payload["without"]))
+    }
+    wanted = {**allowed, **payload["options"]}
     try:
         hudi.clearGlobalProps()
         for key, value in wanted.items():
@@ -433,12 +435,12 @@ def protect(jvm, given):
 
 def missing_class(jvm, classes):
     """Return what to do about a class that Hudi needs and cannot load, or None."""
-    for one in classes:
+    for needed in classes:
         try:
-            jvm.org.apache.hudi.common.util.ReflectionUtils.getClass(one["name"])
+            jvm.org.apache.hudi.common.util.ReflectionUtils.getClass(needed["name"])
         except Exception as error:
             why = "{type}: {message}".format_map(causes_of(error)[-1])
-            return f"the driver cannot load the class {one['name']} ({why}): {one['remedy']}"
+            return f"the driver cannot load the class {needed['name']} ({why}): {needed['remedy']}"
     return None
 
 
@@ -460,8 +462,8 @@ def unguarded(jvm, wanted):
 
 def contradiction(options, rules, place):
     """Return the option that breaks a rule, as ``hudi/writer/options.py`` reads it."""
-    for key, given in options:
-        value = " ".join(given.split())
+    for key, text in options:
+        value = " ".join(text.split())
         for rule in rules:
             if re.fullmatch(rule["keys"], key.strip()) and not re.fullmatch(rule["allowed"], value):
                 return f"{place} has {key}={value}: {rule['remedy']}"
@@ -477,9 +479,9 @@ def complete_session(jvm, settings):
 
     conf = SparkConf()
     for key, needed in settings.items():
-        given = [name.strip() for name in conf.get(key, "").split(",") if name.strip()]
-        if not given or (key == EXTENSIONS and needed not in given):
-            jvm.java.lang.System.setProperty(key, ",".join([*given, needed]))
+        names = [name.strip() for name in conf.get(key, "").split(",") if name.strip()]
+        if not names or (key == EXTENSIONS and needed not in names):
+            jvm.java.lang.System.setProperty(key, ",".join([*names, needed]))
 
 
 def place_of_defaults(jvm):

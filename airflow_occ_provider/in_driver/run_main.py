@@ -7,6 +7,7 @@ options in the same JVM. JAR may be empty. It imports the standard library and P
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import re
 import sys
@@ -30,13 +31,10 @@ def main(jar, name, *arguments):
     jvm.java.lang.Class.forName(name, True, loader)  # an error names a missing class
     if name in STREAMERS:
         arguments = ("--props", empty_file(), *arguments)
-    given = gateway.new_array(jvm.java.lang.String, len(arguments))
+    words = gateway.new_array(jvm.java.lang.String, len(arguments))
     for number, argument in enumerate(arguments):
-        given[number] = argument
-    found = jvm
-    for part in name.split("."):
-        found = getattr(found, part)
-    found.main(given)
+        words[number] = argument
+    functools.reduce(getattr, name.split("."), jvm).main(words)
 
 
 def empty_file():

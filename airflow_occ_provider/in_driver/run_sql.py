@@ -39,8 +39,8 @@ def register(spark, table, name):
 def misplaced(spark, table, target):
     """Return why a table's name is not that of the table at a path, or None."""
     state = spark._jsparkSession.sessionState()
-    known = state.catalog().getTableMetadata(state.sqlParser().parseTableIdentifier(quoted(target)))
-    location = known.location().toString()
+    metadata = state.catalog().getTableMetadata(state.sqlParser().parseTableIdentifier(quoted(target)))
+    location = metadata.location().toString()
     if qualified(spark, location) == qualified(spark, table):
         return None
     return f"the statement writes {target}, which is at {location}, and the task's table is {table}"
@@ -54,13 +54,13 @@ def qualified(spark, location):
 
 def one_name(url):
     """Return a URL with one scheme for S3, one scheme and host for an Azure account."""
-    scheme, found, rest = url.rstrip("/").partition("://")
+    scheme, separator, rest = url.rstrip("/").partition("://")
     if scheme in ("s3a", "s3n"):
         return f"s3://{rest}"
     if scheme in ("abfs", "abfss", "wasb", "wasbs"):
         authority, slash, path = rest.partition("/")
         return f"abfs://{authority.replace('.blob.', '.dfs.')}{slash}{path}"
-    return f"{scheme}{found}{rest}"
+    return f"{scheme}{separator}{rest}"
 
 
 def quoted(name):

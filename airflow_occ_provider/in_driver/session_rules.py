@@ -36,8 +36,8 @@ def watch(wanted, contradiction, refuse):
     from pyspark.sql.conf import RuntimeConfig
 
     def check(pairs, place):
-        given = [(str(key), text(value)) for key, value in pairs if key is not None]
-        problem = contradiction(given, wanted["rules"], place)
+        options = [(str(key), text(value)) for key, value in pairs if key is not None]
+        problem = contradiction(options, wanted["rules"], place)
         if problem:
             refuse(f"{problem}; {place_in_job()}")
 
@@ -54,7 +54,9 @@ def watch(wanted, contradiction, refuse):
     before(
         SparkSession.Builder,
         "config",
-        lambda _, *given, **named: check(builder_settings(*given, **named), "the job's session"),
+        lambda _, *arguments, **keywords: check(
+            builder_settings(*arguments, **keywords), "the job's session"
+        ),
     )
     before(
         SparkSession,
@@ -77,9 +79,9 @@ def before(kind, name, check):
         return
 
     @functools.wraps(original)
-    def checked(*given, **named):
-        check(*given, **named)
-        return original(*given, **named)
+    def checked(*arguments, **keywords):
+        check(*arguments, **keywords)
+        return original(*arguments, **keywords)
 
     setattr(kind, name, checked)
 
@@ -103,9 +105,9 @@ def settings(session):
 def read_table(statement):
     """Return the table that a statement writes and also reads; empty if there is none."""
     plain = COMMENT.sub(" ", str(statement))
-    found = CHANGES.match(plain) or DELETES.match(plain)
-    if found:
-        return found["name"]
+    statement_match = CHANGES.match(plain) or DELETES.match(plain)
+    if statement_match:
+        return statement_match["name"]
     for insert in INSERTS.finditer(plain) if WRITES.match(plain) else ():
         reads = rf"\b(?:FROM|JOIN)\s+{re.escape(insert['name'])}(?![\w.`])"
         if re.search(reads, plain, re.IGNORECASE):

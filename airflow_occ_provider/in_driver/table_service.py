@@ -20,7 +20,7 @@ def main(table, service, *steps):
     spark = SparkSession.builder.getOrCreate()
     jvm = spark._jvm
     hudi = jvm.org.apache.hudi
-    options, labels = given(jvm)
+    options, labels = options_and_labels(jvm)
     # Not Hudi's procedures: they do not roll back a plan that is only requested, and lock settings
     # reach them too late.
     client = hudi.HoodieCLIUtils.createHoodieWriteClient(
@@ -43,7 +43,7 @@ def main(table, service, *steps):
         client.close()
 
 
-def given(jvm):
+def options_and_labels(jvm):
     """Return this driver's Hudi options, and the labels that sign a plan."""
     properties = jvm.org.apache.hudi.common.config.DFSPropertiesConfiguration.getGlobalProps()
     options, labels = jvm.java.util.HashMap(), jvm.java.util.HashMap()
@@ -67,7 +67,9 @@ def run(hudi, client, service, instant):
     """Execute a plan and commit it."""
     if service == "clustering":
         client.cluster(instant, True)
-    elif any(one.getName() == "compact" and one.getParameterCount() == 2 for one in methods(client)):
+    elif any(
+        method.getName() == "compact" and method.getParameterCount() == 2 for method in methods(client)
+    ):
         client.compact(instant, True)
     else:  # Hudi before 1.1 does not commit here itself
         written = client.compact(instant).getCommitMetadata().get()
@@ -83,14 +85,13 @@ def roll_back(hudi, client, instant):
     """
     config, context = client.getConfig(), client.getEngineContext()
     table = hudi.table.HoodieSparkTable.create(config, context)
-    (found,) = [
-        one for one in table.getMetaClient().getActiveTimeline().getInstants() if time_of(one) == instant
-    ]
+    instants = table.getMetaClient().getActiveTimeline().getInstants()
+    (plan,) = [pending for pending in instants if time_of(pending) == instant]
     time = new_instant_time(hudi, client)
     by_markers = config.shouldRollbackUsingMarkers()
-    if not table.scheduleRollback(context, time, found, False, by_markers, False).isPresent():
-        raise RuntimeError(f"Hudi plans no rollback of {found}")
-    table.rollback(context, time, found, True, False)
+    if not table.scheduleRollback(context, time, plan, False, by_markers, False).isPresent():
+        raise RuntimeError(f"Hudi plans no rollback of {plan}")
+    table.rollback(context, time, plan, True, False)
     say(f"rolled back {instant}")
 
 
@@ -101,13 +102,13 @@ def methods(client):
 
 def time_of(instant):
     """Return the requested time of a Java instant, under either of its names."""
-    names = {one.getName() for one in methods(instant)}
+    names = {method.getName() for method in methods(instant)}
     return instant.requestedTime() if "requestedTime" in names else instant.getTimestamp()
 
 
 def new_instant_time(hudi, client):
     """Return a fresh instant time; from Hudi 1.0 on taken under the table's lock."""
-    if any(one.getName() == "createNewInstantTime" for one in methods(client)):
+    if any(method.getName() == "createNewInstantTime" for method in methods(client)):
         return client.createNewInstantTime(True)
     return hudi.common.table.timeline.HoodieActiveTimeline.createNewInstantTime()
 

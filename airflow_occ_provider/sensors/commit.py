@@ -97,19 +97,19 @@ class HudiCommitSensor(HudiSensor):
             snapshot = self._table.snapshot(missing_ok=True)
             since = self._since(context, snapshot)
             wanted = CommitFilter.of(self.partitions, self.operations, self.signed)
-            found = new_commits(snapshot, since, wanted)
+            news = new_commits(snapshot, since, wanted)
         except TableUnreadableError as error:
             self.log.warning("The table cannot be read, retrying: %s", error)
             return PokeReturnValue(is_done=False)
-        if found.made_anew:
-            self.log.warning("%s. All its commits are new.", found.made_anew)
-        if not found.commits:
+        if news.made_anew:
+            self.log.warning("%s. All its commits are new.", news.made_anew)
+        if not news.commits:
             if snapshot.config.exists:
                 self.log.info("No commit yet after %s.", since.time or "the table was made")
             else:
                 self.log.info("At %s there is no table.", self.table)
             return PokeReturnValue(is_done=False)
-        commits = list(map(event_of, found.commits))
+        commits = list(map(event_of, news.commits))
         return PokeReturnValue(is_done=True, xcom_value=self._done(context, commits))
 
     @property
@@ -120,25 +120,25 @@ class HudiCommitSensor(HudiSensor):
 
     def _since(self, context: Context, snapshot: Snapshot) -> Checkpoint:
         """Return after which commits to look: what the first look of the task run has decided."""
-        if kept := self._kept(context):
-            return Checkpoint.from_json(kept)
+        if since_json := self._stored_since(context):
+            return Checkpoint.from_json(since_json)
         since = beginning(snapshot, self._start)
         value: Any = {"table": self.table, "start": self._start, "since": since.to_json()}
         context["task_state_store"].set(_SINCE_KEY, value, retention=NEVER_EXPIRE)
         return since
 
-    def _kept(self, context: Context) -> dict[str, Any] | None:
-        kept: Any = context["task_state_store"].get(_SINCE_KEY)
-        is_ours = kept and (kept["table"], kept["start"]) == (self.table, self._start)
-        return kept["since"] if is_ours else None
+    def _stored_since(self, context: Context) -> dict[str, Any] | None:
+        state: Any = context["task_state_store"].get(_SINCE_KEY)
+        is_ours = state and (state["table"], state["start"]) == (self.table, self._start)
+        return state["since"] if is_ours else None
 
     def _done(self, context: Context, commits: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Forget the first look: a task that is cleared looks anew."""
         context["task_state_store"].delete(_SINCE_KEY)
-        for one in commits:
-            by = one["signature"]
-            writer = Signature(**by).spelled if by else "a writer without a signature"
-            self.log.info("%s (%s) was committed by %s.", one["instant"], one["operation"], writer)
+        for commit in commits:
+            signature = commit["signature"]
+            writer = Signature(**signature).spelled if signature else "a writer without a signature"
+            self.log.info("%s (%s) was committed by %s.", commit["instant"], commit["operation"], writer)
         return commits
 
     @cached_property
@@ -154,7 +154,7 @@ class HudiCommitSensor(HudiSensor):
             operations=self.operations,
             signed=dict(self.signed) if self.signed else None,
             start=self._start,
-            since=self._kept(context),
+            since=self._stored_since(context),
             poll_s=self.poke_interval,
             deadline_ms=deadline_ms,
         )

@@ -123,16 +123,18 @@ class HudiHeartbeatSensor(HudiSensor):
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Check the writers; a table that cannot be read is retried."""
-        own = self.writer_task_id and context["ti"].xcom_pull(
+        published = self.writer_task_id and context["ti"].xcom_pull(
             task_ids=self.writer_task_id, key=INSTANTS_KEY
         )
-        if self.writer_task_id and not own:
+        if self.writer_task_id and not published:
             self.log.info("Task %s has not published an instant yet.", self.writer_task_id)
             return PokeReturnValue(is_done=False)
-        wanted = parse_instants(own or self.instants)
+        wanted = parse_instants(published or self.instants)
         try:
-            seen = self._watch.observe()
-            writers = list(seen.pending.values() if wanted is None else map(seen.writer, wanted))
+            observation = self._watch.observe()
+            writers = list(
+                observation.pending.values() if wanted is None else map(observation.writer, wanted)
+            )
         except TableUnreadableError as error:
             self.log.warning("The table cannot be read, retrying: %s", error)
             return PokeReturnValue(is_done=False)

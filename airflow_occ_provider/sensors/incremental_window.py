@@ -64,8 +64,8 @@ class HudiIncrementalWindowSensor(HudiSensor):
         inlets: Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        own = [*(inlets or ()), *([consumer_asset(consumer)] if consumer else [])]
-        super().__init__(poke_interval=poke_interval, inlets=own, **kwargs)
+        all_inlets = [*(inlets or ()), *([consumer_asset(consumer)] if consumer else [])]
+        super().__init__(poke_interval=poke_interval, inlets=all_inlets, **kwargs)
         self.table = table
         self.consumer = consumer
         self.since = since
@@ -121,8 +121,8 @@ class HudiIncrementalWindowSensor(HudiSensor):
             state = context["asset_state_store"][consumer_asset(self.consumer)]
             return Consumer(self.consumer, state, canonical_table(self.table)).checkpoint()
         try:
-            kept = json.loads(self.since) if isinstance(self.since, str) else self.since
-            return None if kept is None else Checkpoint.from_json(kept)
+            values = json.loads(self.since) if isinstance(self.since, str) else self.since
+            return None if values is None else Checkpoint.from_json(values)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigurationError(
                 "since",

@@ -78,15 +78,15 @@ class Output:
         """Skip the oldest lines, but never the newest, until no more than a size wait."""
         if self._size <= size or not self._may_skip:
             return
-        kept: deque[bytes] = deque()
+        pieces: deque[bytes] = deque()
         for piece in self._pieces:
             if self._size <= size or _HUDI in piece or piece is self._pieces[-1]:
-                kept.append(piece)
+                pieces.append(piece)
                 continue
             self._size -= len(piece)
             self._skipped += piece.count(b"\n")
             self._has_skipped = True
-        self._pieces = kept
+        self._pieces = pieces
 
 
 def _lines_of(piece: bytes) -> list[str]:

@@ -49,7 +49,7 @@ class WaitingTrigger(HudiTrigger):
 
     A subclass has ``event``. Other event statuses are ``timeout`` and ``error``.
 
-    :param deadline_ms: epoch milliseconds at which it times out; 0 for never.
+    :param deadline_ms: epoch milliseconds at which a task's trigger times out; 0 for never.
     """
 
     deadline_ms: int = 0

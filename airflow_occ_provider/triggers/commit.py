@@ -90,24 +90,24 @@ class HudiCommitTrigger(WaitingTrigger, BaseEventTrigger):
         """Return the first commits that it waits for."""
         since = Checkpoint.from_json(self.since) if self.since else None
         async with aclosing(self._batches(since)) as batches:
-            found = await anext(one async for one in batches if one.commits)
-            return {"status": "committed", **self._payload(found)}
+            news = await anext(batch async for batch in batches if batch.commits)
+            return {"status": "committed", **self._payload(news)}
 
     async def watch(self) -> AsyncGenerator[TriggerEvent]:
         """Fire for each listing with new commits."""
         while True:
             try:
-                kept, stored_s = await self._store.aget(self._key), time.monotonic()
-                since = Checkpoint.from_json(kept) if isinstance(kept, dict) else None
+                stored, stored_s = await self._store.aget(self._key), time.monotonic()
+                since = Checkpoint.from_json(stored) if isinstance(stored, dict) else None
                 async with aclosing(self._batches(since)) as batches:
-                    async for found in batches:
-                        if found.commits:
-                            yield TriggerEvent(self._payload(found))
+                    async for news in batches:
+                        if news.commits:
+                            yield TriggerEvent(self._payload(news))
                             # After that the event is stored, or was lost with this process.
                             await asyncio.sleep(_CONFIRM_S)
                         is_due = time.monotonic() - stored_s > _STORE_S
-                        if found.commits or found.is_beginning or is_due:
-                            await self._store.aset(self._key, found.checkpoint.to_json())
+                        if news.commits or news.is_beginning or is_due:
+                            await self._store.aset(self._key, news.checkpoint.to_json())
                             stored_s = time.monotonic()
             except Exception:  # Airflow 3.3.2 restarts an ended watcher at once
                 self.log.exception("Commits of %s cannot be watched; again in a minute.", self.table)
@@ -115,39 +115,39 @@ class HudiCommitTrigger(WaitingTrigger, BaseEventTrigger):
 
     async def _batches(self, since: Checkpoint | None) -> AsyncGenerator[NewCommits]:
         """Yield new commits, at first only the beginning from which to count."""
-        seen: Snapshot | None = None
+        snapshot: Snapshot | None = None
         watched = self._watched
         async with shared_watch(watched) as watch:
             while True:
-                seen = await watch.changes.read_after(seen, self.log_retry)
+                snapshot = await watch.changes.read_after(snapshot, self.log_retry)
                 if since is None:
-                    since = await in_thread(watched.service, beginning, seen, self.start)
+                    since = await in_thread(watched.service, beginning, snapshot, self.start)
                     yield NewCommits((), since, is_beginning=True)
-                while (found := await self._new(watched, seen, since)).checkpoint != since:
-                    since = found.checkpoint
-                    yield found
+                while (news := await self._new(watched, snapshot, since)).checkpoint != since:
+                    since = news.checkpoint
+                    yield news
 
-    async def _new(self, watched: CommitTarget, seen: Snapshot, since: Checkpoint) -> NewCommits:
+    async def _new(self, watched: CommitTarget, snapshot: Snapshot, since: Checkpoint) -> NewCommits:
         """Return the commits after a checkpoint; none if only a later listing can show them.
 
         :raises HistoryUnreadableError: if archived commits have to be read, and cannot.
         """
-        found, is_stale = None, False
-        while found is None:
+        news, is_stale = None, False
+        while news is None:
             try:
-                now = await in_thread(watched.service, seen.reload) if is_stale else seen
-                found = await in_thread(watched.service, new_commits, now, since, self.wanted)
+                now = await in_thread(watched.service, snapshot.reload) if is_stale else snapshot
+                news = await in_thread(watched.service, new_commits, now, since, self.wanted)
             except HistoryUnreadableError:
                 raise
             except TableUnreadableError as error:
                 self.log_retry(error)
                 is_stale = True
                 await asyncio.sleep(self.poll_s)
-        if found.made_anew:
-            self.log.warning("%s. All its commits are new.", found.made_anew)
+        if news.made_anew:
+            self.log.warning("%s. All its commits are new.", news.made_anew)
         elif not (now.config.exists or since.is_empty):
             self.log.warning("At %s there is no table any more. It is waited for.", self.table)
-        return found
+        return news
 
     @property
     def _store(self) -> AssetStateStoreAccessors:
@@ -155,8 +155,8 @@ class HudiCommitTrigger(WaitingTrigger, BaseEventTrigger):
             raise OccError("an asset's watcher has no state store", remedy="use Airflow 3.3 or later")
         return self.asset_state_store
 
-    def _payload(self, found: NewCommits) -> dict[str, Any]:
-        return {"table": self._watched.table, "commits": list(map(event_of, found.commits))}
+    def _payload(self, news: NewCommits) -> dict[str, Any]:
+        return {"table": self._watched.table, "commits": list(map(event_of, news.commits))}
 
     @property
     def _key(self) -> str:

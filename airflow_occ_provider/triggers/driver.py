@@ -120,11 +120,13 @@ class HudiDriverTrigger(LeaseTrigger):
         while True:
             state = await self._asked(self._look)
             if isinstance(state, Ended):
-                found = self._watch.found
+                certainty = self._watch.found
                 return {
                     "status": "ended",
                     "stop": _reason(stop) if stop else None,
-                    "found": {**_reason(found.stop), "found_ms": found.found_ms} if found else None,
+                    "found": {**_reason(certainty.stop), "found_ms": certainty.found_ms}
+                    if certainty
+                    else None,
                     "facts": self._watch.facts(_masked, is_whole=state.log_is_whole),
                     "planned": {time: list(plan) for time, plan in self._watch.planned.items()},
                     "is_leased": await self._is_leased(keeping),

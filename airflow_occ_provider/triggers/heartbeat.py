@@ -22,7 +22,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import (
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.watch import Observation
 from airflow_occ_provider.triggers.base import WaitingTrigger, until_earliest
-from airflow_occ_provider.triggers.shared_watch import SharedWatch, WatchTarget, shared_watch
+from airflow_occ_provider.triggers.shared_watch import SharedWatch, WriterTarget, shared_watch
 from airflow_occ_provider.triggers.threads import in_thread
 
 _WATCHER_RETRY_S = 60.0
@@ -35,8 +35,8 @@ class HudiHeartbeatTrigger(WaitingTrigger, BaseEventTrigger):
     Event statuses: ``reached``, ``timeout``, ``error``. A writer is dead if Hudi's lazy cleaner on this
     host would consider it dead. All triggers of one table share one listing per period. An event has
     the writers and their fates, and is equal for an equal state. In an ``AssetWatcher`` the trigger
-    keeps running, and fires again when other writers reach the fate; its errors do not become asset
-    events, but are logged by the triggerer and retried.
+    keeps running, whatever its deadline is, and fires again when other writers reach the fate; its
+    errors do not become asset events, but are logged by the triggerer and retried.
 
     :param table: base path of the table.
     :param storage_conn_id: Airflow connection of its storage.
@@ -47,7 +47,7 @@ class HudiHeartbeatTrigger(WaitingTrigger, BaseEventTrigger):
     :param poll_s: seconds between two listings. Default: a quarter of the interval.
     :param interval_ms: Hudi's heartbeat interval, in milliseconds.
     :param tolerable_misses: Hudi's tolerable misses.
-    :param deadline_ms: epoch milliseconds at which it times out; 0 for never.
+    :param deadline_ms: epoch milliseconds at which a task's trigger times out; 0 for never.
     """
 
     table: str
@@ -87,40 +87,40 @@ class HudiHeartbeatTrigger(WaitingTrigger, BaseEventTrigger):
                 yield TriggerEvent(last)
 
     @property
-    def _watched(self) -> WatchTarget:
+    def _watched(self) -> WriterTarget:
         rule = HeartbeatRule(self.interval_ms, self.tolerable_misses)
         poll_s = self.poll_s or self.interval_ms / 4000
-        return WatchTarget(canonical_table(self.table), self.storage_conn_id, rule, poll_s)
+        return WriterTarget(canonical_table(self.table), self.storage_conn_id, poll_s, rule)
 
     async def _reached(
-        self, watch: SharedWatch[Observation], watched: WatchTarget, last: dict[str, Any] | None
+        self, watch: SharedWatch[Observation], watched: WriterTarget, last: dict[str, Any] | None
     ) -> dict[str, Any]:
         """Wait for an event that differs from the last one."""
         awaited = Awaited(tuple(map(Fate, self.until)), Match(self.match))
         if awaited.match is Match.ALL:
             await watch.current()
-        seen: Observation | None = None
+        observation: Observation | None = None
         while True:
-            seen = await watch.changes.read_after(seen, self.log_retry)
-            reached = awaited.reached(await self._writers(seen, watched))
+            observation = await watch.changes.read_after(observation, self.log_retry)
+            reached = awaited.reached(await self._writers(observation, watched))
             event = {"status": "reached", "writers": list(map(writer_payload, reached or ()))}
             if reached is not None and event != last:
-                self._log_clock(seen)
+                self._log_clock(observation)
                 return event
 
-    async def _writers(self, observation: Observation, watched: WatchTarget) -> Sequence[Writer]:
+    async def _writers(self, observation: Observation, watched: WriterTarget) -> Sequence[Writer]:
         """Return the watched writers, with the fates of ended ones read from the table."""
         wanted = await self._own_instants(watched.poll_s) or parse_instants(self.instants)
         if wanted is None:
             return tuple(observation.pending.values())
         if observation.pending.keys() >= set(wanted):
             return tuple(map(observation.writer, wanted))
-        found = await self._retried(watched, lambda: list(map(observation.writer, wanted)))
-        if any(writer.fate is Fate.GONE for writer in found):  # it may have begun after that listing
-            found = await self._retried(watched, lambda: list(map(watched.open()().writer, wanted)))
-        return found
+        writers = await self._retried(watched, lambda: list(map(observation.writer, wanted)))
+        if any(writer.fate is Fate.GONE for writer in writers):  # it may have begun after that listing
+            writers = await self._retried(watched, lambda: list(map(watched.open()().writer, wanted)))
+        return writers
 
-    async def _retried(self, watched: WatchTarget, read: Callable[[], list[Writer]]) -> list[Writer]:
+    async def _retried(self, watched: WriterTarget, read: Callable[[], list[Writer]]) -> list[Writer]:
         while True:
             try:
                 return await in_thread(watched.service, read)
@@ -139,9 +139,9 @@ class HudiHeartbeatTrigger(WaitingTrigger, BaseEventTrigger):
                 "a trigger without a task cannot wait for another task",
                 remedy="use instants instead",
             )
-        own = {"dag_id": ti.dag_id, "run_id": ti.run_id, "task_id": self.writer_task_id}
+        writer_task = {"dag_id": ti.dag_id, "run_id": ti.run_id, "task_id": self.writer_task_id}
         while True:
-            instants = await in_thread("airflow", lambda: XCom.get_one(key=INSTANTS_KEY, **own))
+            instants = await in_thread("airflow", lambda: XCom.get_one(key=INSTANTS_KEY, **writer_task))
             if instants:
                 return parse_instants(instants)
             await asyncio.sleep(poll_s)
@@ -157,19 +157,19 @@ class HudiHeartbeatTrigger(WaitingTrigger, BaseEventTrigger):
             )
 
 
-def parse_instants(given: object) -> tuple[str, ...] | None:
-    """Return one or several given requested times; ``None`` for all writers.
+def parse_instants(instants: object) -> tuple[str, ...] | None:
+    """Return the requested times of one or several instants; ``None`` for all writers.
 
     :raises ConfigurationError: if one of them is not an instant.
     """
-    if given is None:
+    if instants is None:
         return None
-    found = (given,) if isinstance(given, str) else given
-    if isinstance(found, Sequence) and found and all(str(one).isdecimal() for one in found):
-        return tuple(map(str, found))
+    times = (instants,) if isinstance(instants, str) else instants
+    if isinstance(times, Sequence) and times and all(str(instant).isdecimal() for instant in times):
+        return tuple(map(str, times))
     raise ConfigurationError(
         "instants",
-        f"{given!r} is not the requested time of an instant",
+        f"{instants!r} is not the requested time of an instant",
         remedy="use the form that the timeline shows, such as 20261121031500000, or omit it for all "
         "writers of the table",
     )

@@ -17,7 +17,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import (
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.watch import Observation
 from airflow_occ_provider.triggers.base import WaitingTrigger
-from airflow_occ_provider.triggers.shared_watch import WatchResult, WatchTarget, shared_watch
+from airflow_occ_provider.triggers.shared_watch import WatchResult, WriterTarget, shared_watch
 from airflow_occ_provider.triggers.threads import in_thread
 
 
@@ -47,28 +47,28 @@ class HudiTableIdleTrigger(WaitingTrigger):
     async def event(self) -> dict[str, Any]:
         """Return once no writer is live."""
         rule = HeartbeatRule(self.interval_ms, self.tolerable_misses)
-        watched = WatchTarget(canonical_table(self.table), self.storage_conn_id, rule, self.poll_s)
-        seen: WatchResult[Observation] | None = None
+        watched = WriterTarget(canonical_table(self.table), self.storage_conn_id, self.poll_s, rule)
+        listing: WatchResult[Observation] | None = None
         async with shared_watch(watched) as watch:
             await watch.current()  # an older listing may not show a writer that the task has seen
             while True:
-                seen = await watch.listings.after(seen)
-                if isinstance(seen, NotHudiTableError):
+                listing = await watch.listings.after(listing)
+                if isinstance(listing, NotHudiTableError):
                     return {"status": "idle"}
-                if isinstance(seen, TableUnreadableError):
-                    self.log_retry(seen)
-                elif isinstance(seen, OccError):
-                    raise seen
-                elif not await self._busy(watched, seen):
+                if isinstance(listing, TableUnreadableError):
+                    self.log_retry(listing)
+                elif isinstance(listing, OccError):
+                    raise listing
+                elif not await self._busy(watched, listing):
                     return {"status": "idle"}
 
-    async def _busy(self, watched: WatchTarget, seen: Observation) -> bool:
-        has_live = any(one.fate.beating for one in seen.pending.values())
+    async def _busy(self, watched: WriterTarget, observation: Observation) -> bool:
+        has_live = any(writer.fate.beating for writer in observation.pending.values())
         if not (has_live and self.partitions):
             return has_live
         try:
             table = await in_thread(watched.service, open_table, self.table, self.storage_conn_id)
-            paths, rule, before = self.partitions, watched.rule, seen.snapshot
+            paths, rule, before = self.partitions, watched.rule, observation.snapshot
             return bool(await in_thread(watched.service, busy_writers, table, paths, rule, before))
         except TableUnreadableError as error:
             self.log_retry(error)

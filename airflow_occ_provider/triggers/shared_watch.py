@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from airflow_occ_provider.errors import OccError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
@@ -23,99 +24,71 @@ from airflow_occ_provider.triggers.threads import in_thread
 T = TypeVar("T")
 
 
-class Target(Protocol[T]):
-    """The key of a watch: equal targets share one watch."""
+@dataclass(frozen=True, slots=True)
+class WatchTarget(ABC, Generic[T]):
+    """What is watched of a table: equal targets share one watch.
 
-    @property
-    def table(self) -> str:
-        """Canonical base path of the table."""
+    :param table: canonical base path of the table.
+    :param storage_conn_id: Airflow connection of its storage, or ``None``.
+    :param poll_s: seconds between two listings.
+    """
 
-    @property
-    def poll_s(self) -> float:
-        """Seconds between two listings."""
+    table: str
+    storage_conn_id: str | None
+    poll_s: float
 
     @property
     def service(self) -> str:
         """The name of the storage, which has its own threads."""
+        return f"{self.table.partition('://')[0]}-{self.storage_conn_id}"
 
+    @abstractmethod
     def open(self) -> Callable[[], T]:
         """Return what looks at the table, once at each call.
 
         :raises ConfigurationError: if no installed provider has a file system for the storage.
         """
 
-    def state(self, seen: T) -> object:
+    @abstractmethod
+    def state(self, listing: T) -> object:
         """Return what has to differ for a listing to count as a change."""
 
-    def due_s(self, seen: T) -> float:
+    def due_s(self, listing: T) -> float:  # noqa: ARG002
         """Return the seconds after which to look again, if that is before the next period."""
+        return math.inf
 
 
-class WatchTarget(NamedTuple):
-    """The key of a watch over the writers of a table.
+@dataclass(frozen=True, slots=True)
+class WriterTarget(WatchTarget[Observation]):
+    """The writers of a table."""
 
-    :param table: canonical base path of the table.
-    :param storage_conn_id: Airflow connection of its storage, or ``None``.
-    :param poll_s: seconds between two listings.
-    """
-
-    table: str
-    storage_conn_id: str | None
     rule: HeartbeatRule
-    poll_s: float
-
-    @property
-    def service(self) -> str:
-        """The name of the storage, which has its own threads."""
-        return storage_name(self.table, self.storage_conn_id)
 
     def open(self) -> Callable[[], Observation]:
         """Return what lists the heartbeats of the table, and its timeline if needed."""
         watch = WriterWatch(open_table(self.table, self.storage_conn_id), self.rule)
 
         def look() -> Observation:
-            sight = watch.observe()
-            metrics.writers(self.table, sight.pending.values(), self.rule)
-            return sight
+            observation = watch.observe()
+            metrics.writers(self.table, observation.pending.values(), self.rule)
+            return observation
 
         return look
 
-    def state(self, seen: Observation) -> object:
+    def state(self, listing: Observation) -> object:
         """Return the writers' fates and the timeline."""
-        return seen.fates, seen.snapshot.timeline
+        return listing.fates, listing.snapshot.timeline
 
-    def due_s(self, seen: Observation) -> float:
+    def due_s(self, listing: Observation) -> float:
         """Return the seconds until the next late writer expires."""
-        margins = (one.margin_ms for one in seen.pending.values() if one.fate is Fate.LATE)
+        writers = listing.pending.values()
+        margins = (writer.margin_ms for writer in writers if writer.fate is Fate.LATE)
         return min((ms + 1 for ms in margins if ms is not None), default=math.inf) / 1000
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
-    """The key of a watch over a table.
-
-    :param table: canonical base path of the table.
-    :param storage_conn_id: Airflow connection of its storage, or ``None``.
-    :param poll_s: seconds between two listings.
-    """
-
-    table: str
-    storage_conn_id: str | None
-    poll_s: float
-
-    @property
-    def service(self) -> str:
-        """The name of the storage, which has its own threads."""
-        return storage_name(self.table, self.storage_conn_id)
-
-    def due_s(self, seen: object) -> float:  # noqa: ARG002
-        """Return infinity: between two listings nothing is due."""
-        return math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class CommitTarget(_Target):
-    """The key of a watch over the commits of a table, which need not exist yet."""
+class CommitTarget(WatchTarget[Snapshot]):
+    """The commits of a table, which need not exist yet."""
 
     def open(self) -> Callable[[], Snapshot]:
         """Return what lists the timeline of the table."""
@@ -127,35 +100,30 @@ class CommitTarget(_Target):
 
         return look
 
-    def state(self, seen: Snapshot) -> object:
+    def state(self, listing: Snapshot) -> object:
         """Return the completed writes."""
-        return seen.config.version, seen.timeline.completed_writes()
+        return listing.config.version, listing.timeline.completed_writes()
 
 
 @dataclass(frozen=True, slots=True)
-class WindowTarget(_Target):
-    """The key of a watch over what the consumers of a table can read next."""
+class WindowTarget(WatchTarget[TableWrites]):
+    """What the consumers of a table can read next."""
 
     def open(self) -> Callable[[], TableWrites]:
         """Return what lists the timeline of the table and, if they matter, the heartbeats."""
         table, last = open_table(self.table, self.storage_conn_id), list[Snapshot]()
 
         def look() -> TableWrites:
-            seen = table_writes(table, previous=last[0] if last else None)
-            last[:] = [seen.snapshot]
-            return seen
+            writes = table_writes(table, previous=last[0] if last else None)
+            last[:] = [writes.snapshot]
+            return writes
 
         return look
 
-    def state(self, seen: TableWrites) -> object:
+    def state(self, listing: TableWrites) -> object:
         """Return the completed writes, and the live ones that hold windows up."""
-        snapshot = seen.snapshot
-        return snapshot.config.version, snapshot.timeline.completed_writes(), seen.pending.live
-
-
-def storage_name(table: str, storage_conn_id: str | None) -> str:
-    """Return the name of a storage, for its threads."""
-    return f"{table.partition('://')[0]}-{storage_conn_id}"
+        snapshot = listing.snapshot
+        return snapshot.config.version, snapshot.timeline.completed_writes(), listing.pending.live
 
 
 WatchResult: TypeAlias = T | OccError
@@ -175,31 +143,31 @@ class Channel(Generic[T]):
         self._next.set()
         self._next = asyncio.Event()
 
-    async def after(self, seen: WatchResult[T] | None) -> WatchResult[T]:
+    async def after(self, last: WatchResult[T] | None) -> WatchResult[T]:
         """Wait for a result newer than the given one, and return it.
 
-        :param seen: the caller's last result, ``None`` at first.
+        :param last: the caller's last result, ``None`` at first.
         """
-        while self.newest is None or self.newest is seen:
+        while self.newest is None or self.newest is last:
             await self._next.wait()
         return self.newest
 
-    async def read_after(self, seen: T | None, on_unreadable: Callable[[OccError], object]) -> T:
+    async def read_after(self, last: T | None, on_unreadable: Callable[[OccError], object]) -> T:
         """Wait for a listing newer than the given one, and return it.
 
-        :param seen: the caller's last listing, ``None`` at first.
+        :param last: the caller's last listing, ``None`` at first.
         :param on_unreadable: called with each failure that is retried.
         :raises OccError: the one that ended the watch.
         """
-        last: WatchResult[T] | None = seen
+        result: WatchResult[T] | None = last
         while True:
-            last = await self.after(last)
-            if isinstance(last, TableUnreadableError):
-                on_unreadable(last)
-            elif isinstance(last, OccError):
-                raise last
+            result = await self.after(result)
+            if isinstance(result, TableUnreadableError):
+                on_unreadable(result)
+            elif isinstance(result, OccError):
+                raise result
             else:
-                return last
+                return result
 
 
 class SharedWatch(Generic[T]):
@@ -209,7 +177,7 @@ class SharedWatch(Generic[T]):
     so that a thousand waiting triggers cost nothing while nothing happens.
     """
 
-    def __init__(self, watched: Target[T]) -> None:
+    def __init__(self, watched: WatchTarget[T]) -> None:
         self.users = 0
         self.listings = Channel[T]()
         self.changes = Channel[T]()
@@ -256,28 +224,28 @@ class SharedWatch(Generic[T]):
 
     @property
     def _due_s(self) -> float:
-        seen = self.listings.newest
-        if seen is None or isinstance(seen, OccError):
+        newest = self.listings.newest
+        if newest is None or isinstance(newest, OccError):
             return math.inf
-        return self._watched.due_s(seen)
+        return self._watched.due_s(newest)
 
-    def _publish(self, seen: WatchResult[T], began_s: float) -> None:
+    def _publish(self, result: WatchResult[T], began_s: float) -> None:
         self._listed_s = began_s
-        self.listings.publish(seen)
-        if self._state(seen) != self._state(self.changes.newest):
-            self.changes.publish(seen)
+        self.listings.publish(result)
+        if self._state(result) != self._state(self.changes.newest):
+            self.changes.publish(result)
 
-    def _state(self, seen: WatchResult[T] | None) -> object:
-        if seen is None or isinstance(seen, OccError):
-            return type(seen)
-        return self._watched.state(seen)
+    def _state(self, result: WatchResult[T] | None) -> object:
+        if result is None or isinstance(result, OccError):
+            return type(result)
+        return self._watched.state(result)
 
 
-_watches: dict[tuple[asyncio.AbstractEventLoop, Target[Any]], SharedWatch[Any]] = {}
+_watches: dict[tuple[asyncio.AbstractEventLoop, WatchTarget[Any]], SharedWatch[Any]] = {}
 
 
 @asynccontextmanager
-async def shared_watch(watched: Target[T]) -> AsyncIterator[SharedWatch[T]]:
+async def shared_watch(watched: WatchTarget[T]) -> AsyncIterator[SharedWatch[T]]:
     """Share the watch over a table; the last user's exit stops it."""
     key = (asyncio.get_running_loop(), watched)
     if key not in _watches:

@@ -13,7 +13,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.watch import Observation
 from airflow_occ_provider.triggers.base import WaitingTrigger
-from airflow_occ_provider.triggers.shared_watch import WatchTarget, shared_watch
+from airflow_occ_provider.triggers.shared_watch import WriterTarget, shared_watch
 
 _MAX_POLL_S = 10.0
 
@@ -54,13 +54,13 @@ class HudiSurvivorTrigger(WaitingTrigger):
         """Return when none of the heartbeats is renewed any more."""
         rule = HeartbeatRule(self.interval_ms, self.tolerable_misses)
         poll_s = min(_MAX_POLL_S, self.interval_ms / 4000)
-        watched = WatchTarget(canonical_table(self.table), self.storage_conn_id, rule, poll_s)
-        async with shared_watch(watched) as watch:
+        writers = WriterTarget(canonical_table(self.table), self.storage_conn_id, poll_s, rule)
+        async with shared_watch(writers) as watch:
             await watch.current()
-            seen: Observation | None = None
+            observation: Observation | None = None
             while True:
-                seen = await watch.listings.read_after(seen, self.log_retry)
-                if not any(self._beats(seen.pending.get(instant)) for instant in self.instants):
+                observation = await watch.listings.read_after(observation, self.log_retry)
+                if not any(self._beats(observation.pending.get(instant)) for instant in self.instants):
                     return
 
     def _beats(self, writer: Writer | None) -> bool:

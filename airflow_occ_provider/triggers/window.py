@@ -38,13 +38,13 @@ class HudiIncrementalWindowTrigger(WaitingTrigger):
         """Return the window, once it has commits."""
         watched = WindowTarget(canonical_table(self.table), self.storage_conn_id, self.poll_s)
         since = Checkpoint.from_json(self.since) if self.since else None
-        seen: TableWrites | None = None
+        writes: TableWrites | None = None
         async with shared_watch(watched) as watch:
             channel = watch.changes
             while True:
-                seen = await channel.read_after(seen, self.log_retry)
+                writes = await channel.read_after(writes, self.log_retry)
                 try:
-                    window = (await in_thread(watched.service, window_after, since, seen)).window
+                    window = (await in_thread(watched.service, window_after, since, writes)).window
                 except HistoryUnreadableError:
                     raise
                 except TableUnreadableError as error:
@@ -59,7 +59,7 @@ class HudiIncrementalWindowTrigger(WaitingTrigger):
 
 def window_facts(table: str, window: Window) -> dict[str, Any]:
     """Return what is said of a window, as ``HudiIncrementalReadOperator`` returns it."""
-    commits = [one.time for one in window.commits]
+    commits = [commit.time for commit in window.commits]
     return {"table": table, "commits": commits, "start": window.start, "end": window.end}
 
 

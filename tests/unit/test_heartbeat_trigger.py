@@ -220,9 +220,10 @@ def test_a_table_that_is_not_there_yet_is_waited_for(tmp_path):
     assert fire(of_task(nothing, deadline_ms=now_ms() + 300)) == {"status": "timeout"}
 
 
-def test_an_assets_watcher_gets_each_new_dead_writer_once(table):
+@pytest.mark.parametrize("deadline_ms", [0, 1])
+def test_an_assets_watcher_gets_each_new_dead_writer_once_also_after_a_deadline(table, deadline_ms):
     first = table.begin(1, 1_700_000_000_000)
-    trigger = of_asset(table, until=["dead"], match="any")
+    trigger = of_asset(table, until=["dead"], match="any", deadline_ms=deadline_ms)
 
     async def run():
         stream = trigger.run()

@@ -12,7 +12,7 @@ from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.sensors.idle import HudiTableIdleSensor
 from airflow_occ_provider.triggers import base
-from airflow_occ_provider.triggers.shared_watch import WatchTarget, shared_watch
+from airflow_occ_provider.triggers.shared_watch import WriterTarget, shared_watch
 from tests.unit.beating import BeatingTable, instant
 from tests.unit.test_metadata import RECORD, avro
 
@@ -108,7 +108,7 @@ def test_a_listing_from_before_the_task_looked_does_not_count(table):
     waiting = sensor(table, deferrable=True, poke_interval=0.3)
 
     async def run():
-        watched = WatchTarget(str(table.path), None, HeartbeatRule(), 0.3)
+        watched = WriterTarget(str(table.path), None, 0.3, HeartbeatRule())
         async with asyncio.timeout(30), shared_watch(watched) as watch:
             await watch.listings.after(None)
             table.begin(1, now_ms())

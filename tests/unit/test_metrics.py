@@ -40,7 +40,7 @@ from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
 from airflow_occ_provider.task import metrics
 from airflow_occ_provider.task.metrics import CONFLICTS, WASTED, Work
-from airflow_occ_provider.triggers.shared_watch import WatchTarget, shared_watch
+from airflow_occ_provider.triggers.shared_watch import WriterTarget, shared_watch
 from tests.contract.in_memory_submitter import failing
 from tests.memory_store import MemoryStore
 from tests.unit.beating import BeatingTable
@@ -181,7 +181,7 @@ def test_each_look_at_a_watched_table_is_told_once(received, tmp_path):
     async def watched():
         async with (
             asyncio.timeout(20),
-            shared_watch(WatchTarget(str(table.path), None, RULE, 600)) as watch,
+            shared_watch(WriterTarget(str(table.path), None, 600, RULE)) as watch,
         ):
             await watch.listings.after(None)
 

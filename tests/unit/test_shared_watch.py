@@ -9,7 +9,7 @@ from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.watch import WriterWatch
 from airflow_occ_provider.triggers import shared_watch as module
-from airflow_occ_provider.triggers.shared_watch import WatchTarget, shared_watch
+from airflow_occ_provider.triggers.shared_watch import WriterTarget, shared_watch
 from tests.patched import only_in
 from tests.unit.beating import BeatingTable
 
@@ -42,7 +42,7 @@ def late_first_look(monkeypatch):
 async def follow(table, poll_s, until):
     async with (
         asyncio.timeout(10),
-        shared_watch(WatchTarget(str(table.path), None, RULE, poll_s)) as watch,
+        shared_watch(WriterTarget(str(table.path), None, poll_s, RULE)) as watch,
     ):
         seen = None
         while not until(seen := await watch.listings.after(seen)):
