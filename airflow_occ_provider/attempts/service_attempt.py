@@ -55,7 +55,7 @@ class ServiceAttempt:
         plans.run.begin(work, table_before(before))
         steps = choice.steps(task.op)
         if steps:
-            plans.retire(plan for plan in pending if plan.own and plan.time in choice.run)
+            plans.retire(plan for plan in pending if plan.is_ours and plan.time in choice.run)
             self._drive(job, self.limits.restrict(preparation, admitted), steps, admitted)
         else:
             plans.log.info("There is nothing to do.")

@@ -135,7 +135,7 @@ class ServicePlans:
                     remedy=f"name pending {task.service} plans; one that was rolled back is gone",
                 )
         must = set(task.named or ()) | (own.keys() if task.runs_own else set())
-        stuck = {instant: why for instant, why in choice.left.items() if instant in must}
+        stuck = {instant: why for instant, why in choice.leave.items() if instant in must}
         if stuck:
             reasons = "; ".join(f"{instant}: {why}" for instant, why in stuck.items())
             self._wait([plan for plan in plans if plan.time in stuck], rule, outside, reasons)
@@ -179,7 +179,7 @@ class ServicePlans:
         for does, chosen in (
             ("roll back", choice.roll_back),
             ("run", choice.run),
-            ("leave", choice.left),
+            ("leave", choice.leave),
         ):
             for instant, reason in chosen.items():
                 self.log.info("Will %s %s %s: %s.", does, self.task.service, instant, reason)

@@ -47,7 +47,7 @@ def compaction(rig: Rig) -> None:
     before = table.rows()
     table.serve(COMPACTION, "schedule")
     (plan,) = table.plans(COMPACTION, own=True)
-    assert plan.own, plan
+    assert plan.is_ours, plan
     assert plan.partitions == ("a", "b"), plan
     assert table.choose(COMPACTION, YOUNG).run.keys() == {plan.time}
     table.serve(COMPACTION, f"run={plan.time}")
@@ -90,7 +90,7 @@ def killed_clustering(rig: Rig) -> None:
         )
     refusal(lambda: table.write([("a-0", "a", 1)]), "HoodieClusteringUpdateException")
     young = table.choose(CLUSTERING, YOUNG)
-    assert young.left.keys() == {plan.time}, young
+    assert young.leave.keys() == {plan.time}, young
     dead = table.choose(CLUSTERING, DEAD_AT_ONCE)
     assert dead.roll_back.keys() == {plan.time}, dead
     table.serve(CLUSTERING, *dead.steps(ServiceOp.RUN))
@@ -110,7 +110,7 @@ def killed_compaction(rig: Rig) -> None:
     table.killed(COMPACTION, plan.time, lambda: table.is_inflight(plan.time))
     assert not table.completed(plan.time), "it was killed too late"
     alive = table.choose(COMPACTION, DEAD_AT_ONCE)
-    assert "heartbeat is alive" in alive.left[plan.time], alive
+    assert "heartbeat is alive" in alive.leave[plan.time], alive
     refusal(lambda: table.serve(COMPACTION, f"run={plan.time}"), "HoodieLockException")
     ours = table.choose(COMPACTION, YOUNG, own=True)
     assert ours.run.keys() == {plan.time}, ours

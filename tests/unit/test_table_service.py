@@ -177,7 +177,7 @@ def test_what_becomes_of_a_plan(given, by, step):
 
 def test_what_touches_more_than_the_scope_is_left():
     choice = choose([plan()], rule(), scheduled=False, outside=[plan().time])
-    assert choice == PlanChoice(left={plan().time: "it touches partitions outside the scope"})
+    assert choice == PlanChoice(leave={plan().time: "it touches partitions outside the scope"})
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_the_pending_plans_of_real_tables(golden, name, service, found):
     plans = pending_plans(golden(name).snapshot(), service, DEFAULT_RULE)
     assert [(str(one.instant.state), one.partitions) for one in plans] == found
     assert all(rule().is_dead(one) for one in plans)
-    assert not any(one.overtaken_by or one.own for one in plans)
+    assert not any(one.overtaken_by or one.is_ours for one in plans)
 
 
 def test_a_clustering_whose_files_were_written_since_is_overtaken(golden):
@@ -276,7 +276,7 @@ def test_a_plan_is_known_by_its_signature(golden):
     assert [*signed_plans(table, snapshot, file_id, found)] == []
     assert [*signed_plans(table, snapshot, "0" * 36)] == []
     plans = pending_plans(snapshot, COMPACTION, DEFAULT_RULE, frozenset(found))
-    assert [one.own for one in plans] == [one.time in found for one in plans]
+    assert [one.is_ours for one in plans] == [one.time in found for one in plans]
 
 
 @pytest.mark.parametrize(
@@ -412,7 +412,7 @@ def test_a_plan_that_has_to_be_run_and_is_not_dead_is_told(served):
     operator, run, snapshot = served("1.2.0/clustering", op="run", plan_timeout=timedelta(days=9999))
     stuck, waiting = (one.time for one in pending_plans(snapshot, CLUSTERING, DEFAULT_RULE))
     choice = chosen(operator, run, snapshot)
-    assert ([*choice.run], [*choice.left]) == ([waiting], [stuck])
+    assert ([*choice.run], [*choice.leave]) == ([waiting], [stuck])
     operator.instants = [stuck]
     trigger = deferred(operator, run, snapshot)
     assert (trigger.instants, trigger.until) == ([stuck], ["committed", "rolled_back", "gone"])

@@ -55,13 +55,13 @@ def _conflict(
 
 
 def _with_commit(ours: ConcurrentOperation, rival: ConcurrentOperation) -> Conflict | None:
-    seen = was_seen(ours, rival)
+    saw_rival = was_seen(ours, rival)
     written = {file_id for _, file_id in rival.file_groups - rival.replaced}
     # Hudi compares bare file ids here.
     shared = frozenset(group for group in _unmarked(ours) if group[1] in written)
-    if seen or not shared:
+    if saw_rival or not shared:
         return None
-    certainty = Certainty.POSSIBLE if seen is None else Certainty.CERTAIN
+    certainty = Certainty.POSSIBLE if saw_rival is None else Certainty.CERTAIN
     return Conflict(rival, certainty, shared, "it committed file groups that we have not begun yet")
 
 

@@ -170,7 +170,7 @@ def pending_operation(
     marked = frozenset(marker.file_group for marker in made)
     plan = profile or CommitMetadata("BULK_INSERT" if _adds_only(instant, made) else "UNKNOWN")
     operation_type = plan.operation_type
-    existing = plan.file_groups | {one.file_group for one in made if one.kind in _ON_EXISTING}
+    existing = plan.file_groups | {marker.file_group for marker in made if marker.kind in _ON_EXISTING}
     return ConcurrentOperation(
         instant,
         operation_type=operation_type,
@@ -193,7 +193,7 @@ def pending_operation(
 def _adds_only(instant: Instant, markers: tuple[Marker, ...]) -> bool:
     if instant.state is not State.INFLIGHT or instant.action == "replacecommit":
         return False  # a profile of a requested instant may be younger than the listing
-    creates = (one.kind == "CREATE" and not one.data_file.startswith(".") for one in markers)
+    creates = (marker.kind == "CREATE" and not marker.data_file.startswith(".") for marker in markers)
     return bool(markers) and all(creates)
 
 

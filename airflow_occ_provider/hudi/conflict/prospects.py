@@ -47,15 +47,22 @@ def prospects(judged: Iterable[tuple[ConcurrentOperation, Verdict]], now_ms: int
 
     :param judged: each pending write with the verdict on it.
     """
-    found = [_prospect(write, verdict, now_ms) for write, verdict in judged]
-    contests = _contests([one for one in found if one.outlook is Outlook.CONTESTED])
-    return [replace(one, contest=contests.get(one.write.instant.time, frozenset())) for one in found]
+    all_prospects = [_prospect(write, verdict, now_ms) for write, verdict in judged]
+    contests = _contests(
+        [prospect for prospect in all_prospects if prospect.outlook is Outlook.CONTESTED]
+    )
+    return [
+        replace(prospect, contest=contests.get(prospect.write.instant.time, frozenset()))
+        for prospect in all_prospects
+    ]
 
 
-def must_lose(found: Sequence[Prospect]) -> int:
+def must_lose(judged: Sequence[Prospect]) -> int:
     """Return how many of the living writes Hudi refuses at least."""
-    lost = sum(one.outlook is Outlook.LOSES for one in found)
-    return lost + sum(len(contest) - 1 for contest in {one.contest for one in found if one.contest})
+    lost = sum(prospect.outlook is Outlook.LOSES for prospect in judged)
+    return lost + sum(
+        len(contest) - 1 for contest in {prospect.contest for prospect in judged if prospect.contest}
+    )
 
 
 def is_dead(write: ConcurrentOperation, now_ms: int) -> bool:
@@ -74,8 +81,10 @@ def _prospect(write: ConcurrentOperation, verdict: Verdict, now_ms: int) -> Pros
         nothing = Verdict(Certainty.NONE, rolled_back_by=verdict.rolled_back_by)
         return Prospect(write, Outlook.DEAD, nothing)
     among = verdict.among(lambda rival: not is_dead(rival, now_ms))
-    rivals = [one.rival for one in among.conflicts if one.certainty is Certainty.CERTAIN]
-    if among.rolled_back_by or any(one.instant.completed or one.is_table_service for one in rivals):
+    rivals = [conflict.rival for conflict in among.conflicts if conflict.certainty is Certainty.CERTAIN]
+    if among.rolled_back_by or any(
+        rival.instant.completed or rival.is_table_service for rival in rivals
+    ):
         outlook = Outlook.LOSES
     else:
         outlook = Outlook.CONTESTED if rivals else Outlook.OPEN
@@ -85,11 +94,11 @@ def _prospect(write: ConcurrentOperation, verdict: Verdict, now_ms: int) -> Pros
 def _contests(contested: Sequence[Prospect]) -> dict[str, frozenset[str]]:
     """Return for each contested write the largest set of writes that share one file group with it."""
     touching = defaultdict[FileGroupId, set[str]](set)
-    for one in contested:
-        for conflict in one.verdict.conflicts:
+    for prospect in contested:
+        for conflict in prospect.verdict.conflicts:
             if conflict.certainty is Certainty.CERTAIN:
                 for group in conflict.file_groups:
-                    touching[group].add(one.write.instant.time)
+                    touching[group].add(prospect.write.instant.time)
     contests: dict[str, frozenset[str]] = {}
     for times in sorted(touching.values(), key=len, reverse=True):
         rest = frozenset(times - contests.keys())

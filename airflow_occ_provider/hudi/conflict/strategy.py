@@ -41,7 +41,7 @@ _CLASSES = {
 def strategy_of(options: Mapping[str, str]) -> Strategy | None:
     """Return the strategy that a writer's options name; ``None`` leaves it to Hudi."""
     named = options.get(STRATEGY_OPTION, "").strip()
-    return next((one for one in Strategy if one.class_name == named), None)
+    return next((strategy for strategy in Strategy if strategy.class_name == named), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Rules:
     non_blocking: bool = False
 
     def counts(
-        self, ours: ConcurrentOperation, rival: ConcurrentOperation, seen: bool | None
+        self, ours: ConcurrentOperation, rival: ConcurrentOperation, saw_rival: bool | None
     ) -> bool | None:
         """Return whether the check compares with ``rival`` and refuses an overlap.
 
@@ -75,7 +75,7 @@ class Rules:
         if self.strategy is Strategy.PREFER_WRITER:
             return self._counts_preferring_writers(ours, rival)
         if rival.instant.completed or not rival.is_table_service:
-            return self._counts_completed(ours, rival, seen)
+            return self._counts_completed(ours, rival, saw_rival)
         return self._counts_planned(ours, rival)
 
     def _loses_to_our_overwrite(self, ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool:
@@ -90,9 +90,9 @@ class Rules:
         return self._compares_pending_overwrites and overwrites and bool(named)
 
     def _counts_completed(
-        self, ours: ConcurrentOperation, rival: ConcurrentOperation, seen: bool | None
+        self, ours: ConcurrentOperation, rival: ConcurrentOperation, saw_rival: bool | None
     ) -> bool | None:
-        if seen:
+        if saw_rival:
             return False
         if self._ignores_compactions and rival.operation_type == "COMPACT":
             # It counts only if it was pending at our comparison point.
@@ -100,7 +100,7 @@ class Rules:
             return False if late else None
         if rival.operation_type == "LOG_COMPACT" and rival.instant.time < ours.instant.time:
             return None  # it counts only if no write requested since was completed when we began
-        return None if seen is None else True
+        return None if saw_rival is None else True
 
     def _counts_planned(self, ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool | None:
         if rival.operation_type not in ("COMPACT", "LOG_COMPACT"):

@@ -87,23 +87,27 @@ class Verdict:
     @classmethod
     def of(cls, conflicts: Iterable[Conflict | None]) -> Verdict:
         """Return the verdict that follows from conflicts; ``None`` entries are ignored."""
-        found = sorted(filter(None, conflicts), key=lambda one: one.certainty is not Certainty.CERTAIN)
-        return cls(found[0].certainty if found else Certainty.NONE, tuple(found))
+        ordered = sorted(
+            filter(None, conflicts), key=lambda conflict: conflict.certainty is not Certainty.CERTAIN
+        )
+        return cls(ordered[0].certainty if ordered else Certainty.NONE, tuple(ordered))
 
     def among(self, is_rival: Callable[[ConcurrentOperation], bool]) -> Verdict:
         """Return the verdict without the operations that are no rivals."""
-        rest = Verdict.of(one for one in self.conflicts if is_rival(one.rival))
+        rest = Verdict.of(conflict for conflict in self.conflicts if is_rival(conflict.rival))
         return replace(
             rest,
-            early=tuple(one for one in self.early if is_rival(one.rival)),
+            early=tuple(conflict for conflict in self.early if is_rival(conflict.rival)),
             rolled_back_by=self.rolled_back_by,
-            duplications=tuple(one for one in self.duplications if is_rival(one.rival)),
+            duplications=tuple(
+                duplication for duplication in self.duplications if is_rival(duplication.rival)
+            ),
         )
 
     @property
     def certain_conflict(self) -> Conflict | None:
         """The first certain conflict, if there is one."""
-        certain = (one for one in self.conflicts if one.certainty is Certainty.CERTAIN)
+        certain = (conflict for conflict in self.conflicts if conflict.certainty is Certainty.CERTAIN)
         return next(certain, None)
 
 
@@ -134,9 +138,10 @@ def judge(
     if ours.operation_type == "CLUSTER" and rules.clustering_fails:
         itself = Conflict(ours, Certainty.CERTAIN, ours.file_groups, _TAKES_ITSELF)
         return Verdict(Certainty.CERTAIN, (itself,))
-    found = (_conflict(ours, rival, rules, present) for rival in rivals)
+    conflicts = (_conflict(ours, rival, rules, present) for rival in rivals)
     return Verdict.of(
-        _as_possible(one, _NON_BLOCKING) if one and rules.non_blocking else one for one in found
+        _as_possible(conflict, _NON_BLOCKING) if conflict and rules.non_blocking else conflict
+        for conflict in conflicts
     )
 
 
@@ -151,12 +156,12 @@ def judge_by_any(
     for rules in candidates:
         for conflict in judge(ours, rivals, rules, present).conflicts:
             by_rival.setdefault(conflict.rival.instant.time, []).append(conflict)
-    return Verdict.of(_surest(found, len(candidates)) for found in by_rival.values())
+    return Verdict.of(_surest(of_rival, len(candidates)) for of_rival in by_rival.values())
 
 
-def _surest(found: Sequence[Conflict], asked: int) -> Conflict:
-    surest = min(found, key=lambda one: one.certainty is not Certainty.CERTAIN)
-    agreed = len(found) == asked and len({one.certainty for one in found}) == 1
+def _surest(conflicts: Sequence[Conflict], rule_count: int) -> Conflict:
+    surest = min(conflicts, key=lambda conflict: conflict.certainty is not Certainty.CERTAIN)
+    agreed = len(conflicts) == rule_count and len({conflict.certainty for conflict in conflicts}) == 1
     return surest if agreed else _as_possible(surest, _BY_RELEASE)
 
 
@@ -174,11 +179,11 @@ def _conflict(
         return None
     if ours.inflight_ms is None and rival.operation_type == "CLUSTER" and not rival.instant.completed:
         return Conflict(rival, Certainty.POSSIBLE, frozenset(), _REFUSES_UPDATES)
-    seen = was_seen(ours, rival, bucketed=rules.strategy is Strategy.BUCKET_INDEX)
-    counts = rules.counts(ours, rival, seen)
+    saw_rival = was_seen(ours, rival, bucketed=rules.strategy is Strategy.BUCKET_INDEX)
+    counts = rules.counts(ours, rival, saw_rival)
     if counts is False:
         return None
-    if seen:  # then we may overwrite what it made
+    if saw_rival:  # then we may overwrite what it made
         present = Present(present.file_groups | rival.file_groups - rival.replaced, present.complete)
     shared = _shared(ours, rival, rules.strategy, present.file_groups)
     if not rival.live:
@@ -186,10 +191,10 @@ def _conflict(
         return Conflict(rival, Certainty.POSSIBLE, shared, dead) if shared else None
     if shared and counts:
         sure = Conflict(rival, Certainty.CERTAIN, shared, _reason(rival))
-        return _as_possible(sure, _BUILT_ON) if seen else sure
+        return _as_possible(sure, _BUILT_ON) if saw_rival else sure
     doubt = _doubt(ours, rival, rules, present)
     overwritten = any(ours.overwrites_partition(partition) for partition, _ in rival.file_groups)
-    if shared or (counts and seen is None and overwritten):
+    if shared or (counts and saw_rival is None and overwritten):
         doubt = _LOG_COMPACTION if rival.operation_type == "LOG_COMPACT" else _BETWEEN
     return Conflict(rival, Certainty.POSSIBLE, shared, doubt) if doubt else None
 
@@ -213,8 +218,8 @@ def was_seen(
         return False
     if bucketed and _adds_replaced_bucket(ours, rival):
         return True
-    seen = _seen_by_profile(ours, rival)
-    return False if seen is None and rival.instant.time in ours.unseen else seen
+    saw_rival = _seen_by_profile(ours, rival)
+    return False if saw_rival is None and rival.instant.time in ours.unseen else saw_rival
 
 
 def _seen_by_profile(ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool | None:
@@ -280,16 +285,18 @@ def _doubt(
 
 def _may_share_small_file(ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool:
     return any(
-        one.operation_type in _ROUTED and one.adds_to & ({p for p, _ in other.existing} | other.adds_to)
-        for one, other in ((ours, rival), (rival, ours))
+        write.operation_type in _ROUTED
+        and write.adds_to & ({p for p, _ in other.existing} | other.adds_to)
+        for write, other in ((ours, rival), (rival, ours))
     )
 
 
 def overwrites_meet(ours: ConcurrentOperation, rival: ConcurrentOperation) -> bool:
     """Whether one overwrites what the other may touch, so that existing files matter."""
     return any(
-        one.overwrites_table or one.overwrites & ({p for p, _ in other.file_groups} | other.overwrites)
-        for one, other in ((ours, rival), (rival, ours))
+        write.overwrites_table
+        or write.overwrites & ({p for p, _ in other.file_groups} | other.overwrites)
+        for write, other in ((ours, rival), (rival, ours))
     )
 
 

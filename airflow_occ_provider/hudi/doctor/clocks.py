@@ -20,11 +20,11 @@ def time_zones(operations: Sequence[ConcurrentOperation]) -> Iterator[Finding]:
     """
     zones = [(zone_ms, time) for zone_ms, _, time in _seen(operations)]
     changes = sum(before[0] != after[0] for before, after in pairwise(zones))
-    known = {zone_ms for zone_ms, _ in zones}
-    is_summer = len(known) == 2 and max(known) - min(known) == _HOUR_MS
+    offsets_ms = {zone_ms for zone_ms, _ in zones}
+    is_summer = len(offsets_ms) == 2 and max(offsets_ms) - min(offsets_ms) == _HOUR_MS
     if changes < (3 if is_summer else 2):
         return
-    by_zone = {zone: [time for other, time in zones if other == zone] for zone in known}
+    by_zone = {zone: [time for other, time in zones if other == zone] for zone in offsets_ms}
     shown = "; ".join(f"UTC{_hours(zone)}: {some(times)}" for zone, times in sorted(by_zone.items()))
     yield Finding(
         "time_zones",
@@ -57,10 +57,10 @@ def _seen(operations: Sequence[ConcurrentOperation]) -> list[tuple[int, int, str
 
     Not of table services: their requested file is a plan, which takes its time.
     """
-    writes = (one for one in operations if not one.is_table_service and is_original(one))
-    ordered = sorted(writes, key=lambda one: one.requested_ms or 0)
-    found = ((zone_and_lag_ms(one), one.instant.time) for one in ordered)
-    return [(*seen, time) for seen, time in found if seen]
+    writes = (write for write in operations if not write.is_table_service and is_original(write))
+    ordered = sorted(writes, key=lambda write: write.requested_ms or 0)
+    measures = ((zone_and_lag_ms(write), write.instant.time) for write in ordered)
+    return [(*zone_and_lag, time) for zone_and_lag, time in measures if zone_and_lag]
 
 
 def _hours(zone_ms: int) -> str:

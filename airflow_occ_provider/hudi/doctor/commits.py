@@ -38,18 +38,18 @@ def unchecked_commits(writes: Sequence[ConcurrentOperation]) -> Iterator[Finding
 
     :param writes: the completed writes of a table without non-blocking concurrency control.
     """
-    known = [one for one in writes if not one.is_table_service and is_plausible(one)]
-    ordered = sorted(known, key=lambda one: one.completed_ms or 0)
-    ended = [one.completed_ms or 0 for one in ordered]
+    plausible = [write for write in writes if not write.is_table_service and is_plausible(write)]
+    ordered = sorted(plausible, key=lambda write: write.completed_ms or 0)
+    ended = [write.completed_ms or 0 for write in ordered]
     for place, later in enumerate(ordered):
         if not is_original(later):
             continue
         beside = ordered[bisect_right(ended, later.inflight_ms or 0) : place]
-        before = [one for one in beside if is_before(one.completed_ms, later.completed_ms)]
-        shared = {one.instant.time: one.file_groups & later.file_groups for one in before}
-        found = {time: groups for time, groups in shared.items() if groups}
-        if found:
-            yield _unchecked(later.instant.time, found)
+        before = [write for write in beside if is_before(write.completed_ms, later.completed_ms)]
+        shared = {write.instant.time: write.file_groups & later.file_groups for write in before}
+        overwritten = {time: groups for time, groups in shared.items() if groups}
+        if overwritten:
+            yield _unchecked(later.instant.time, overwritten)
 
 
 def _unchecked(later: str, earlier: Mapping[str, frozenset[FileGroupId]]) -> Finding:
@@ -76,9 +76,9 @@ def possible_duplicates(writes: Sequence[ConcurrentOperation], *, has_keys: bool
     """
     pairs = defaultdict[str, list[tuple[str, str, tuple[str, ...]]]](list)
     for earlier, later in _overlapping(writes):
-        for found in duplications(later, [earlier], has_keys=has_keys):
+        for duplication in duplications(later, [earlier], has_keys=has_keys):
             times = earlier.instant.time, later.instant.time
-            pairs[found.reason].append((*times, found.partitions))
+            pairs[duplication.reason].append((*times, duplication.partitions))
     for reason, overlaps in sorted(pairs.items()):
         shown = some(
             f"{first} and {second} in {some(where) or '/'}" for first, second, where in overlaps
@@ -101,15 +101,19 @@ def _overlapping(
 
     By the times of their files, or by those in their names if the files were copied.
     """
-    known = [one for one in writes if not one.is_table_service]
-    by_files = [(one.completed_ms or 0, one.inflight_ms or 0, one) for one in known if is_original(one)]
-    by_names = [
-        (ended_ms, begun_ms + 2 * ROUNDED_OFF_MS, one)
-        for one in known
-        if (begun_ms := naive_ms(one.instant.time)) is not None
-        and (ended_ms := naive_ms(one.instant.completion_stamp or "")) is not None
+    of_data = [write for write in writes if not write.is_table_service]
+    by_files = [
+        (write.completed_ms or 0, write.inflight_ms or 0, write)
+        for write in of_data
+        if is_original(write)
     ]
-    originals = {one.instant.time for *_, one in by_files}
+    by_names = [
+        (ended_ms, begun_ms + 2 * ROUNDED_OFF_MS, write)
+        for write in of_data
+        if (begun_ms := naive_ms(write.instant.time)) is not None
+        and (ended_ms := naive_ms(write.instant.completion_stamp or "")) is not None
+    ]
+    originals = {write.instant.time for *_, write in by_files}
     for spans in (by_files, by_names):
         ordered = sorted(spans, key=lambda span: span[:2])
         ended = [span[0] for span in ordered]
@@ -128,10 +132,11 @@ def completion_times(instants: Iterable[Instant]) -> Iterator[Finding]:
     seconds on some storages.
     """
     stamped = sorted(
-        (one for one in instants if one.completion_stamp), key=lambda one: one.completion_stamp or ""
+        (instant for instant in instants if instant.completion_stamp),
+        key=lambda instant: instant.completion_stamp or "",
     )
-    for stamp, equal in groupby(stamped, key=lambda one: one.completion_stamp or ""):
-        times = tuple(one.time for one in equal)
+    for stamp, equal in groupby(stamped, key=lambda instant: instant.completion_stamp or ""):
+        times = tuple(instant.time for instant in equal)
         if len(set(times)) > 1 and not stamp.endswith("000"):
             yield Finding(
                 "equal_completion_times",
@@ -140,15 +145,15 @@ def completion_times(instants: Iterable[Instant]) -> Iterator[Finding]:
                 f"{' and '.join(times)} both completed at {stamp}: they did not hold the same lock",
                 _ONE_LOCK,
             )
-    for one in stamped:
-        took_ms = elapsed_ms(one.time, one.completion_stamp or "")
+    for instant in stamped:
+        took_ms = elapsed_ms(instant.time, instant.completion_stamp or "")
         if took_ms is not None and took_ms < -ROUNDED_OFF_MS:
             yield Finding(
                 "backward_completion_time",
                 Severity.ERROR,
-                (one.time,),
-                f"{one.time} completed at {one.completion_stamp}, before it was requested: a clock was "
-                "set back, or two processes of the write are in different time zones",
+                (instant.time,),
+                f"{instant.time} completed at {instant.completion_stamp}, before it was requested: a "
+                "clock was set back, or two processes of the write are in different time zones",
                 "set the zone of the table's timeline to UTC (hoodie.table.timeline.timezone), or give "
                 "all drivers one zone, and keep their clocks with NTP",
             )
@@ -160,7 +165,7 @@ def colliding_instants(instants: Iterable[Instant]) -> Iterator[Finding]:
     A savepoint has that of its commit.
     """
     for equal in collisions(instants):
-        actions, time = [one.requested_action for one in equal], equal[0].time
+        actions, time = [instant.requested_action for instant in equal], equal[0].time
         yield Finding(
             "colliding_instants",
             Severity.ERROR,

@@ -50,6 +50,6 @@ class Finding:
 
 def some(names: Iterable[str]) -> str:
     """Return the last few names and the number of all, as text."""
-    found = sorted(names)
-    shown = ", ".join(found[-_MOST_NAMED:])
-    return shown if len(found) <= _MOST_NAMED else f"{len(found)}, the last {shown}"
+    ordered = sorted(names)
+    shown = ", ".join(ordered[-_MOST_NAMED:])
+    return shown if len(ordered) <= _MOST_NAMED else f"{len(ordered)}, the last {shown}"

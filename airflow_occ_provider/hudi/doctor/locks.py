@@ -96,9 +96,9 @@ def unshared_lock(
     :param signed: requested times of the writes of this provider, which all had a lock.
     """
     since_ms = use.since_ms + _CLOCKS_APART_MS if use.since_ms else 0
-    later = [one for one in writes if _completed_after(one, since_ms)]
-    seen = [one for one in later if is_original(one)]
-    ours = tuple(sorted({one.instant.time for one in seen} & set(signed)))
+    later = [write for write in writes if _completed_after(write, since_ms)]
+    originals = [write for write in later if is_original(write)]
+    ours = tuple(sorted({write.instant.time for write in originals} & set(signed)))
     together = _together(later)
     severity = Severity.NOTICE if use.since_ms is None else Severity.WARNING
     if len(ours) > use.times:
@@ -107,10 +107,10 @@ def unshared_lock(
             f"({some(ours)}): they used another lock"
         )
         yield Finding("other_lock", severity, ours, evidence, _GIVE_IT)
-    elif len(seen) > use.times and together:
+    elif len(originals) > use.times and together:
         evidence = (
-            f"{_requests(use)}, but {len(seen)} writes have completed, {' and '.join(together)} at the "
-            f"same time: at least {len(seen) - use.times} used another lock, or none"
+            f"{_requests(use)}, but {len(originals)} writes have completed, {' and '.join(together)} at "
+            f"the same time: at least {len(originals) - use.times} used another lock, or none"
         )
         yield Finding("unused_lock", severity, together, evidence, _GIVE_IT)
 
@@ -124,7 +124,7 @@ def other_lock_files(
 
     :param writes: the completed writes of the table.
     """
-    begun = sorted(one.requested_ms for one in writes if one.requested_ms is not None)
+    begun = sorted(write.requested_ms for write in writes if write.requested_ms is not None)
     for file in files:
         if begun and file.last_ms >= begun[0]:
             is_recent = file.last_ms >= begun[-1]
@@ -149,11 +149,13 @@ def other_lock_options(properties: Mapping[str, str], options: Mapping[str, str]
     :param options: the lock options of the connection.
     """
     wanted = {_LOCK_KEY: properties.get("hoodie.table.name", ""), **options}
-    found = {key: properties[key] for key in (LOCK_PROVIDER, *_ADDRESSES, *_NAMES) if key in properties}
-    other = [key for key, value in found.items() if not _is_same(key, value, wanted.get(key))]
+    recorded = {
+        key: properties[key] for key in (LOCK_PROVIDER, *_ADDRESSES, *_NAMES) if key in properties
+    }
+    other = [key for key, value in recorded.items() if not _is_same(key, value, wanted.get(key))]
     if other:
         named = "; ".join(
-            f"{key}={found[key]}, and the connection has {wanted.get(key) or 'none'}" for key in other
+            f"{key}={recorded[key]}, and the connection has {wanted.get(key) or 'none'}" for key in other
         )
         yield Finding(
             "other_lock",
@@ -172,12 +174,12 @@ def _completed_after(write: ConcurrentOperation, since_ms: int) -> bool:
 def _together(writes: Iterable[ConcurrentOperation]) -> tuple[str, ...]:
     """Return two writes of which one was requested before the other had completed; empty if none."""
     last: ConcurrentOperation | None = None
-    for one in sorted(writes, key=lambda one: one.requested_ms or 0):
-        beside = last and is_before(one.requested_ms, last.completed_ms)
-        if last and beside and (is_original(one) or is_original(last)):
-            return last.instant.time, one.instant.time
-        if last is None or is_before(last.completed_ms, one.completed_ms):
-            last = one
+    for write in sorted(writes, key=lambda write: write.requested_ms or 0):
+        beside = last and is_before(write.requested_ms, last.completed_ms)
+        if last and beside and (is_original(write) or is_original(last)):
+            return last.instant.time, write.instant.time
+        if last is None or is_before(last.completed_ms, write.completed_ms):
+            last = write
     return ()
 
 
@@ -195,7 +197,7 @@ def _is_same(key: str, value: str, wanted: str | None) -> bool:
     """Whether two options mean the same; one server in common makes two lists of servers equal."""
     if wanted is None or key not in _ADDRESSES:
         return value == wanted
-    (hosts, _, root), (others, _, other_root) = (_split(one) for one in (value, wanted))
+    (hosts, _, root), (others, _, other_root) = (_split(servers) for servers in (value, wanted))
     return root == other_root and bool(set(hosts.split(",")) & set(others.split(",")))
 
 

@@ -49,20 +49,20 @@ def eager_rollbacks(
     :param services: requested times of completed table services: Hudi rolls their first run back, and
         completes them under the same time.
     """
-    beats = {one.time: beat for one, beat in pending.items()}
+    beats = {instant.time: beat for instant, beat in pending.items()}
     findings = list[Finding]()
-    for seen in rollbacks:
-        for victim in sorted(seen.victims):
-            found = timeline.find(victim)
+    for rollback in rollbacks:
+        for victim in sorted(rollback.victims):
+            instant = timeline.find(victim)
             alive = ""
-            done = found is not None and found.completed and found.is_write
+            done = instant is not None and instant.completed and instant.is_write
             if done and victim not in services:
                 alive = "has completed"
             elif victim in beats and beats[victim].live:
                 alive = "renews its heartbeat"
             if alive:
-                evidence = f"{seen.instant} rolls {victim} back, which {alive}: its writer was alive"
-                findings.append(_finding(Severity.ERROR, seen, victim, evidence))
+                evidence = f"{rollback.instant} rolls {victim} back, which {alive}: its writer was alive"
+                findings.append(_finding(Severity.ERROR, rollback, victim, evidence))
     if len(findings) < _PATTERN:
         yield from findings
     else:
@@ -87,20 +87,20 @@ def hasty_rollbacks(
     :param rule: the heartbeat rule of the writers.
     """
     findings, times = list[Finding](), list[str]()
-    for seen in rollbacks:
-        culprit = _started_by(seen, writes)
-        for victim in sorted(seen.victims) if culprit else ():
-            age_ms = elapsed_ms(victim, seen.instant.time)
+    for rollback in rollbacks:
+        culprit = _started_by(rollback, writes)
+        for victim in sorted(rollback.victims) if culprit else ():
+            age_ms = elapsed_ms(victim, rollback.instant.time)
             if age_ms is None or timeline.find(victim) or not 0 <= age_ms < rule.tolerance_ms:
                 continue
-            if not _follows_a_commit(seen, age_ms, writes):
+            if not _follows_a_commit(rollback, age_ms, writes):
                 evidence = (
-                    f"{seen.instant} rolled {victim} back {age_ms / 1000:.0f} s after its request, "
+                    f"{rollback.instant} rolled {victim} back {age_ms / 1000:.0f} s after its request, "
                     f"before its heartbeat could expire; the write {culprit} was requested at once "
                     "(a rollback by hand, and the restart of a table's only writer, look the same)"
                 )
-                findings.append(_finding(Severity.NOTICE, seen, victim, evidence))
-                times += [victim, seen.instant.time]
+                findings.append(_finding(Severity.NOTICE, rollback, victim, evidence))
+                times += [victim, rollback.instant.time]
     if len(findings) < _PATTERN:
         yield from findings
         return
@@ -115,26 +115,30 @@ def hasty_rollbacks(
     )
 
 
-def _finding(severity: Severity, seen: SeenRollback, victim: str, evidence: str) -> Finding:
-    instants = (victim, seen.instant.time)
+def _finding(severity: Severity, rollback: SeenRollback, victim: str, evidence: str) -> Finding:
+    instants = (victim, rollback.instant.time)
     return Finding("eager_cleaner", severity, instants, evidence, _REMEDY)
 
 
-def _started_by(seen: SeenRollback, writes: Iterable[ConcurrentOperation]) -> str | None:
+def _started_by(rollback: SeenRollback, writes: Iterable[ConcurrentOperation]) -> str | None:
     """Return the write that was requested right after a rollback had completed, and went on."""
-    ended_ms = seen.operation.completed_ms
+    ended_ms = rollback.operation.completed_ms
     if ended_ms is None:
         return None
-    went_on = (one for one in writes if one.inflight_ms is not None)
-    began = ((one.requested_ms, one.instant.time) for one in went_on if one.requested_ms is not None)
-    soon = (one for one in began if 0 <= one[0] - ended_ms <= _AT_ONCE_MS)
+    went_on = (write for write in writes if write.inflight_ms is not None)
+    began = (
+        (write.requested_ms, write.instant.time) for write in went_on if write.requested_ms is not None
+    )
+    soon = (request for request in began if 0 <= request[0] - ended_ms <= _AT_ONCE_MS)
     return min(soon, default=(0, None))[1]
 
 
-def _follows_a_commit(seen: SeenRollback, age_ms: int, writes: Iterable[ConcurrentOperation]) -> bool:
+def _follows_a_commit(
+    rollback: SeenRollback, age_ms: int, writes: Iterable[ConcurrentOperation]
+) -> bool:
     """Whether it came right after the commit of a write that ran beside its victim."""
-    requested_ms = seen.operation.requested_ms
+    requested_ms = rollback.operation.requested_ms
     if requested_ms is None:
         return True  # nothing shows the contrary
     since_ms = requested_ms - min(age_ms, _RIGHT_AFTER_MS)
-    return any(one.completed_ms and since_ms <= one.completed_ms <= requested_ms for one in writes)
+    return any(write.completed_ms and since_ms <= write.completed_ms <= requested_ms for write in writes)

@@ -23,8 +23,8 @@ def is_signed(commit: CommitMetadata) -> bool:
 
 def unsigned_writes(commits: Mapping[Instant, CommitMetadata]) -> Iterator[Finding]:
     """Yield a finding if signed and unsigned writes are in one table."""
-    writes = {one: found for one, found in commits.items() if not found.is_table_service}
-    unsigned = tuple(one.time for one, found in writes.items() if not is_signed(found))
+    writes = {instant: commit for instant, commit in commits.items() if not commit.is_table_service}
+    unsigned = tuple(instant.time for instant, commit in writes.items() if not is_signed(commit))
     if unsigned and len(unsigned) < len(writes):
         yield Finding(
             "unsigned_writes",
@@ -43,7 +43,7 @@ def pending_without_heartbeat(
 
     :param stuck: those whose files are hours old: no clean has rolled them back.
     """
-    bare = tuple(one.time for one, beat in pending.items() if beat.liveness is Liveness.NONE)
+    bare = tuple(instant.time for instant, beat in pending.items() if beat.liveness is Liveness.NONE)
     if bare:
         yield Finding(
             "no_heartbeat",
@@ -53,7 +53,7 @@ def pending_without_heartbeat(
             "writer that commits without a check",
             "end such a single writer; the rest is rolled back by HudiCleanOperator or the next clean",
         )
-    dead = tuple(one.time for one, beat in pending.items() if beat.liveness is Liveness.DEAD)
+    dead = tuple(instant.time for instant, beat in pending.items() if beat.liveness is Liveness.DEAD)
     if dead:
         yield Finding(
             "dead_writers",
@@ -65,7 +65,7 @@ def pending_without_heartbeat(
 
 
 def _of_pending(times: Collection[str], stuck: Collection[Instant]) -> Severity:
-    is_stuck = any(one.time in times for one in stuck)
+    is_stuck = any(instant.time in times for instant in stuck)
     return Severity.WARNING if is_stuck else Severity.NOTICE
 
 
@@ -75,9 +75,9 @@ def mixed_releases(table_version: int, commits: Mapping[Instant, CommitMetadata]
     Only tables of version 6 show it: their write statistics are JSON. One change is an upgrade.
     """
     told = [
-        (possible_releases(table_version, found.stat_fields), one.time)
-        for one, found in sorted(commits.items())
-        if found.stat_fields is not None
+        (possible_releases(table_version, commit.stat_fields), instant.time)
+        for instant, commit in sorted(commits.items())
+        if commit.stat_fields is not None
     ]
     turns = [after for before, after in pairwise(told) if not set(before[0]) & set(after[0])]
     if len(turns) > 1:
@@ -98,9 +98,11 @@ def mixed_markers(kinds: Mapping[str, str]) -> Iterator[Finding]:
 
     :param kinds: the kind of each pending write's markers, by its requested time.
     """
-    found = sorted(set(kinds.values()))
-    if len(found) > 1:
-        shown = "; ".join(f"{kind}: {some(t for t, k in kinds.items() if k == kind)}" for kind in found)
+    distinct = sorted(set(kinds.values()))
+    if len(distinct) > 1:
+        shown = "; ".join(
+            f"{kind}: {some(t for t, k in kinds.items() if k == kind)}" for kind in distinct
+        )
         yield Finding(
             "mixed_markers",
             Severity.WARNING,
@@ -122,7 +124,7 @@ def held_back_archival(
     if not pending:
         return
     oldest = min(pending)
-    younger = [one for one in completed if one.time > oldest.time]
+    younger = [instant for instant in completed if instant.time > oldest.time]
     if len(younger) > most:
         yield Finding(
             "archival_held_back",

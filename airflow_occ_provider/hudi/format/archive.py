@@ -123,10 +123,10 @@ def instants_of(entries: Iterable[Entry]) -> dict[Instant, InstantRecords]:
         elif entry.state is State.REQUESTED and entry.action in _PLAN:
             plans[entry.time] = entry.position
     return {
-        Instant(one.time, one.action, one.state, one.position.file, one.changed): InstantRecords(
-            one.position if one.action in _METADATA else None, plans.get(one.time)
-        )
-        for one in completed.values()
+        Instant(
+            entry.time, entry.action, entry.state, entry.position.file, entry.changed
+        ): InstantRecords(entry.position if entry.action in _METADATA else None, plans.get(entry.time))
+        for entry in completed.values()
     }
 
 
@@ -213,9 +213,9 @@ def _entry(position: RecordPosition, record: Mapping[str, Any]) -> Entry:
 def _next_magic(read: Reader, start: int, size: int) -> int:
     """Return the offset of the next block, or the end of the file."""
     while start < size:
-        found = read(start, start + _SCAN_BYTES).find(_MAGIC)
-        if found >= 0:
-            return start + found
+        offset = read(start, start + _SCAN_BYTES).find(_MAGIC)
+        if offset >= 0:
+            return start + offset
         start += _SCAN_BYTES - len(_MAGIC) + 1
     return size
 

@@ -34,15 +34,15 @@ class TooLargeError(ValueError):
 class _Cursor:
     """A position in encoded data, and how many values may still be read."""
 
-    __slots__ = ("data", "left", "limit", "pos")
+    __slots__ = ("data", "limit", "pos", "remaining")
 
     def __init__(self, data: bytes, limit: int) -> None:
         self.data, self.pos = data, 0
-        self.left = self.limit = min(limit, _VALUES_PER_BYTE * len(data) + _FEW_VALUES)
+        self.remaining = self.limit = min(limit, _VALUES_PER_BYTE * len(data) + _FEW_VALUES)
 
     def spend(self, values: int) -> None:
-        self.left -= values
-        if self.left < 0:
+        self.remaining -= values
+        if self.remaining < 0:
             raise TooLargeError(f"it holds more than {self.limit:,} values")
 
     def long(self) -> int:
@@ -206,8 +206,8 @@ def _record(schema: Schema, space: str, names: _Names) -> _Decoder:
     def record(cursor: _Cursor) -> dict[str, Any]:
         cursor.spend(cost)
         value = {}
-        for name, read, kept in fields:
-            if kept:
+        for name, read, is_wanted in fields:
+            if is_wanted:
                 value[name] = read(cursor)
             else:
                 read(cursor)
@@ -216,8 +216,8 @@ def _record(schema: Schema, space: str, names: _Names) -> _Decoder:
     name, inner = _named(schema, space)
     names[name] = record
     for field in schema["fields"]:
-        kept = names.fields is None or field["name"] in names.fields
-        fields.append((field["name"], _compile(field["type"], inner, names), kept))
+        is_wanted = names.fields is None or field["name"] in names.fields
+        fields.append((field["name"], _compile(field["type"], inner, names), is_wanted))
     return record
 
 

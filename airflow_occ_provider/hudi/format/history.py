@@ -68,6 +68,6 @@ def archived_instants(
     The time identifies an instant, as in Hudi (1.2.0, ``ArchivedTimelineV2``): a savepoint, which
     shares its time with a commit, is never archived.
     """
-    known = (times, actions, repeat(State.COMPLETED), repeat(file_name), completion_times)
+    recorded = (times, actions, repeat(State.COMPLETED), repeat(file_name), completion_times)
     unknown = (repeat(None), repeat(None))
-    return dict(zip(times, map(_NEW_INSTANT, zip(*known, *unknown, strict=False)), strict=True))
+    return dict(zip(times, map(_NEW_INSTANT, zip(*recorded, *unknown, strict=False)), strict=True))

@@ -59,7 +59,7 @@ def read_rolled_back_times(content: bytes) -> frozenset[str]:
         *(record.get("instantsToRollback") or ()),  # plain times in a completed restore
         *(record.get("hoodieRestoreMetadata") or ()),
     ]
-    times = (one.get("commitTime") if isinstance(one, dict) else one for one in named)
+    times = (instant.get("commitTime") if isinstance(instant, dict) else instant for instant in named)
     return frozenset(filter(None, times))
 
 
@@ -71,7 +71,11 @@ def read_deleted_names(content: bytes) -> frozenset[str]:
     record = read_record(content)
     steps = (record.get("hoodieRestoreMetadata") or {"": [record]}).values()
     rollbacks = [rollback for step in steps for rollback in step or ()]
-    done = [one for rollback in rollbacks for one in (rollback.get("partitionMetadata") or {}).values()]
+    done = [
+        partition
+        for rollback in rollbacks
+        for partition in (rollback.get("partitionMetadata") or {}).values()
+    ]
     planned = (record.get("filePathsToBeDeletedPerPartition") or {}).values()
     paths = [
         *(path for entry in done for path in entry.get("successDeleteFiles") or ()),

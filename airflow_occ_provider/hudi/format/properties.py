@@ -107,12 +107,12 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _unescape(text: str) -> str:
-    def one(match: re.Match[str]) -> str:
+    def character(match: re.Match[str]) -> str:
         code = match[1]
         return chr(int(code[1:], 16)) if len(code) == 5 else _NAMED.get(code, code)
 
     # Java escapes a character beyond the BMP as two surrogates.
-    return _ESCAPE.sub(one, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return _ESCAPE.sub(character, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def parse_defaults(text: str) -> list[tuple[str, str]]:

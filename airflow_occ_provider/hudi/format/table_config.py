@@ -98,8 +98,8 @@ class TableConfig:
     @property
     def partition_fields(self) -> tuple[str, ...]:
         """The names in ``hoodie.table.partition.fields``, without their types."""
-        given = self.properties.get("hoodie.table.partition.fields", "").split(",")
-        return tuple(filter(None, (one.partition(":")[0].strip() for one in given)))
+        fields = self.properties.get("hoodie.table.partition.fields", "").split(",")
+        return tuple(filter(None, (text.partition(":")[0].strip() for text in fields)))
 
     @property
     def has_record_keys(self) -> bool:
@@ -132,8 +132,8 @@ class TableConfig:
     @property
     def metadata_partitions(self) -> tuple[str, ...]:
         """The partitions of the metadata table, such as ``files`` and ``record_index``."""
-        given = self.properties.get("hoodie.table.metadata.partitions", "")
-        return tuple(filter(None, given.split(",")))
+        partitions = self.properties.get("hoodie.table.metadata.partitions", "")
+        return tuple(filter(None, partitions.split(",")))
 
     @property
     def has_record_index(self) -> bool:

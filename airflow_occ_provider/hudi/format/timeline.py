@@ -62,8 +62,8 @@ class Timeline:
         if not changed:
             return self
         again = _instants((name for name in listed if _time(name) in changed), _written(modified))
-        kept = (instant for instant in self.instants if instant.time not in changed)
-        return Timeline(tuple(sorted([*kept, *again])), listed)
+        unchanged = (instant for instant in self.instants if instant.time not in changed)
+        return Timeline(tuple(sorted([*unchanged, *again])), listed)
 
     def __iter__(self) -> Iterator[Instant]:
         return iter(self.instants)
@@ -74,8 +74,8 @@ class Timeline:
         A commit and its savepoint have the same time: then it is the commit.
         """
         place = bisect_left(self.instants, time, key=attrgetter("time"))
-        found = self.instants[place : place + 1]
-        return found[0] if found and found[0].time == time else None
+        instants = self.instants[place : place + 1]
+        return instants[0] if instants and instants[0].time == time else None
 
     def completed_writes(self) -> tuple[Instant, ...]:
         """Return completed commits, deltacommits and replacecommits, by request."""
@@ -95,8 +95,8 @@ class Timeline:
         :param by: ``"completion_time"`` or ``"requested_time"``.
         :raises ValueError: for another one.
         """
-        found = (one for one in self if start < one.time_of(by) <= end)
-        return tuple(sorted(found, key=lambda one: one.time_of(by)))
+        instants = (instant for instant in self if start < instant.time_of(by) <= end)
+        return tuple(sorted(instants, key=lambda instant: instant.time_of(by)))
 
     def collisions(self) -> tuple[tuple[Instant, ...], ...]:
         """Return the instants that share a requested time.
@@ -129,7 +129,7 @@ class Timeline:
 
 def collisions(instants: Iterable[Instant]) -> tuple[tuple[Instant, ...], ...]:
     """Return the groups of instants, but for savepoints, that share a requested time."""
-    named = sorted(one for one in instants if one.action != "savepoint")
+    named = sorted(instant for instant in instants if instant.action != "savepoint")
     groups = (tuple(equal) for _, equal in groupby(named, key=attrgetter("time")))
     return tuple(group for group in groups if len(group) > 1)
 
@@ -148,9 +148,9 @@ def _by_ending(names: Iterable[str]) -> dict[str, _Files]:
     }
     for name in names:
         stem, _, ending = name.partition(".")
-        found = files.get(ending)
-        if found is not None:
-            found[stem] = name
+        group = files.get(ending)
+        if group is not None:
+            group[stem] = name
     return files
 
 
@@ -167,9 +167,9 @@ def _instants(names: Iterable[str], written: _Written) -> Iterator[Instant]:
     # A savepoint has the time of its commit, and no requested file.
     stated = {
         time: name
-        for ending, found in files.items()
+        for ending, group in files.items()
         if ending.endswith(".requested")
-        for time, name in found.items()
+        for time, name in group.items()
     }
 
     def completed_at(time: str, name: str) -> str | None:

@@ -87,13 +87,13 @@ class Checkpoint:
         """
         read, pending, time = frozenset(self.read), frozenset(self.pending), self.time
 
-        def is_unread(one: Instant) -> bool:
-            place = self.order.commit_position(one)
-            if one.archived and one.time not in pending:
+        def is_unread(instant: Instant) -> bool:
+            place = self.order.commit_position(instant)
+            if instant.archived and instant.time not in pending:
                 return place.position > time
             return place.position > self.floor and place not in read
 
-        return [one for one in instants if is_unread(one)]
+        return [instant for instant in instants if is_unread(instant)]
 
     def after(
         self,
@@ -113,13 +113,15 @@ class Checkpoint:
             highest position that was read.
         """
         before = self if order is self.order else Checkpoint(order)
-        read = sorted({*before.read, *map(order.commit_position, commits)}, key=lambda one: one[::-1])
-        needed = {one for one in read if one.requested in active} | {*read[-1:]}
-        kept = min(max(KEPT, len(needed)), MOST_KEPT)
-        dropped = frozenset(sorted(read, key=needed.__contains__)[:-kept])
-        floor = max([before.floor, *(one.position for one in dropped & needed)])
-        left = tuple(one for one in read if one not in dropped)
-        return Checkpoint(order, floor, left, tuple(pending[:KEPT]))
+        read = sorted(
+            {*before.read, *map(order.commit_position, commits)}, key=lambda commit: commit[::-1]
+        )
+        needed = {commit for commit in read if commit.requested in active} | {*read[-1:]}
+        count = min(max(KEPT, len(needed)), MOST_KEPT)
+        dropped = frozenset(sorted(read, key=needed.__contains__)[:-count])
+        floor = max([before.floor, *(commit.position for commit in dropped & needed)])
+        remaining = tuple(commit for commit in read if commit not in dropped)
+        return Checkpoint(order, floor, remaining, tuple(pending[:KEPT]))
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -127,18 +129,18 @@ class Checkpoint:
             "format": _FORMAT,
             "order": self.order.value,
             "floor": self.floor,
-            "read": [list(one) for one in self.read],
+            "read": [list(commit) for commit in self.read],
             "pending": list(self.pending),
         }
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> Checkpoint:
+    def from_json(cls, record: Mapping[str, Any]) -> Checkpoint:
         """Read ``to_json`` back.
 
         :raises ValueError: for a checkpoint of another format.
         """
-        if kept.get("format") != _FORMAT:
-            raise ValueError(f"format {kept.get('format')!r}, known is {_FORMAT}")
-        read = tuple(CommitPosition(str(time), str(position)) for time, position in kept["read"])
-        pending = tuple(map(str, kept["pending"]))
-        return cls(Order(kept["order"]), str(kept["floor"]), read, pending)
+        if record.get("format") != _FORMAT:
+            raise ValueError(f"format {record.get('format')!r}, known is {_FORMAT}")
+        read = tuple(CommitPosition(str(time), str(position)) for time, position in record["read"])
+        pending = tuple(map(str, record["pending"]))
+        return cls(Order(record["order"]), str(record["floor"]), read, pending)

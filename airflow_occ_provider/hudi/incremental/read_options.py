@@ -43,9 +43,9 @@ def why_scanned(
         return "it is the first window"
     if window.since.order is not order:
         return "the table was upgraded since the checkpoint"
-    if any(one.archived for one in window.commits):
+    if any(commit.archived for commit in window.commits):
         return "commits of the window are archived"
-    if any(order.position(one) <= window.start for one in window.commits):
+    if any(order.position(commit) <= window.start for commit in window.commits):
         return "a commit of the window became visible after later ones were read"
     if order is Order.COMPLETED:
         return _of_service(window, tuple(timeline), config)
@@ -57,9 +57,9 @@ def _of_pending(window: Window, timeline: Iterable[Instant], *, is_settled: bool
 
     (Hudi 0.15.0 to 1.2.0, ``TimelineUtils.handleHollowCommitIfNeeded`` with ``BLOCK``.)
     """
-    for one in timeline:
-        if one.is_write and not one.completed and one.time <= window.end:
-            return f"{one.time} is pending, and Hudi's reader would end before it"
+    for instant in timeline:
+        if instant.is_write and not instant.completed and instant.time <= window.end:
+            return f"{instant.time} is pending, and Hudi's reader would end before it"
     if not is_settled:
         return "a write that was requested before the window's end may not be visible yet"
     return ""
@@ -75,15 +75,17 @@ def _of_service(window: Window, timeline: Collection[Instant], config: TableConf
     ``getLatestMergedFileSlicesBeforeOrOn``).
     """
     position = Order.COMPLETED.position
-    newest = max((one.time for one in timeline if "" < position(one) <= window.end), default="")
-    for one in timeline:
-        is_after = not one.completed or position(one) > window.end
-        replaces = bool({one.action, one.requested_action} & _REPLACES)
-        if replaces and is_after and one.time <= newest:
-            return f"{one.time} may replace files of the window before they are read"
-        compacts = config.merge_on_read and one.requested_action in _COMPACTS
-        if compacts and any(_spans(commit, one.time) for commit in window.commits):
-            return f"the compaction {one.time} was planned while commits of the window were written"
+    newest = max(
+        (instant.time for instant in timeline if "" < position(instant) <= window.end), default=""
+    )
+    for instant in timeline:
+        is_after = not instant.completed or position(instant) > window.end
+        replaces = bool({instant.action, instant.requested_action} & _REPLACES)
+        if replaces and is_after and instant.time <= newest:
+            return f"{instant.time} may replace files of the window before they are read"
+        compacts = config.merge_on_read and instant.requested_action in _COMPACTS
+        if compacts and any(_spans(commit, instant.time) for commit in window.commits):
+            return f"the compaction {instant.time} was planned while commits of the window were written"
     return ""
 
 

@@ -52,7 +52,7 @@ class Window:
         """
         if not self.commits:
             return "false"
-        named = ", ".join(f"'{one.time}'" for one in sorted(self.commits))
+        named = ", ".join(f"'{commit.time}'" for commit in sorted(self.commits))
         listed, older = f"{_ROWS_OF} in ({named})", f"{_ROWS_OF} < '{self.archived_before}'"
         return f"({listed} or {older})" if self.archived_before else listed
 
@@ -86,13 +86,13 @@ def next_window(
     :param most: at most so many commits.
     """
     done = since or Checkpoint(order)
-    writes = [one for one in completed if one.requested_action not in TABLE_SERVICE_ACTIONS]
+    writes = [instant for instant in completed if instant.requested_action not in TABLE_SERVICE_ACTIONS]
     unread = sorted(done.unread(writes), key=order.position)
     limit = min(pending.live, default="") if order is Order.REQUESTED else ""
-    free = [one for one in unread if not limit or one.time < limit]
+    free = [instant for instant in unread if not limit or instant.time < limit]
     commits = tuple(_without_ties(free, order, most))
     held = unread[-1].time if len(free) < len(unread) else ""
-    holding = tuple(sorted(one for one in pending.live if one < held))
+    holding = tuple(sorted(time for time in pending.live if time < held))
     after = advanced(done, commits, writes, order, (*pending.all, *pending.live))
     return Window(since, commits, after, holding, archived_before)
 
@@ -113,12 +113,14 @@ def advanced(
     """
     if not commits:
         return done
-    known, read = list(writes), {one.time for one in commits}
-    unread = {one.time for one in done.unread(known)}
-    before = [] if done.order is order else [one for one in known if one.time not in unread]
-    left = sorted({*pending, *(unread - read)})
-    active = {one.time for one in known if not one.archived}
-    return done.after([*before, *commits], order, pending=left, active=active)
+    instants, read = list(writes), {commit.time for commit in commits}
+    unread = {instant.time for instant in done.unread(instants)}
+    before = (
+        [] if done.order is order else [instant for instant in instants if instant.time not in unread]
+    )
+    later = sorted({*pending, *(unread - read)})
+    active = {instant.time for instant in instants if not instant.archived}
+    return done.after([*before, *commits], order, pending=later, active=active)
 
 
 def _without_ties(ordered: list[Instant], order: Order, most: int) -> list[Instant]:
@@ -126,4 +128,4 @@ def _without_ties(ordered: list[Instant], order: Order, most: int) -> list[Insta
     if len(ordered) <= most:
         return ordered
     last = order.position(ordered[most - 1])
-    return [one for one in ordered if order.position(one) <= last]
+    return [instant for instant in ordered if order.position(instant) <= last]

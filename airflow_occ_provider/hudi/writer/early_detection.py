@@ -94,10 +94,10 @@ def choose(wanted: EarlyDetection, scheme: str, known_paths: Iterable[str] | Non
         return DetectionChoice(f"on, {wanted}, as asked", _options(wanted))
     if scheme in _LISTS_CHEAPLY:
         return DetectionChoice("on, direct markers", _options(EarlyDetection.SIMPLE_DIRECT))
-    known = tuple(known_paths or ())
-    if not known:
+    paths = tuple(known_paths or ())
+    if not paths:
         return DetectionChoice(f"off: the partition paths of this {scheme} table are not known yet")
-    underscored = next((path for path in known if "_" in path), None)
+    underscored = next((path for path in paths if "_" in path), None)
     if underscored is not None:
         return DetectionChoice(
             f"off: partition {underscored!r} contains '_', which Hudi's strategy for {scheme} misreads"

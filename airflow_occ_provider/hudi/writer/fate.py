@@ -93,6 +93,6 @@ class Awaited:
 
         A wait for all of no writers has ended.
         """
-        found = tuple(writer for writer in writers if writer.fate in self.until)
-        enough = bool(found) if self.match is Match.ANY else len(found) == len(writers)
-        return found if enough else None
+        reached = tuple(writer for writer in writers if writer.fate in self.until)
+        enough = bool(reached) if self.match is Match.ANY else len(reached) == len(writers)
+        return reached if enough else None

@@ -264,9 +264,9 @@ def contradictions(
 
     Spark's own settings are checked too: ``spark.hoodie.*`` reaches SQL writers.
     """
-    for key, given in options:
+    for key, setting in options:
         name = str(key).strip()
-        value = fold(str(given))
+        value = fold(str(setting))
         for rule in rules:
             if re.fullmatch(rule.keys, name) and not re.fullmatch(rule.allowed, value):
                 yield Contradiction(source, str(key), value, rule.remedy)

@@ -45,9 +45,9 @@ def spark_secrets(properties: Mapping[str, object]) -> list[str]:
     hidden = {
         str(value).strip()
         for key, value in properties.items()
-        if key != _REDACTION and any(one.search(key) for one in named)
+        if key != _REDACTION and any(pattern.search(key) for pattern in named)
     }
-    secret = {one for one in hidden if len(one) >= _SHORTEST and not _PLAIN.fullmatch(one)}
+    secret = {text for text in hidden if len(text) >= _SHORTEST and not _PLAIN.fullmatch(text)}
     return sorted(secret | {*all_secrets(properties)})
 
 
@@ -78,24 +78,24 @@ def secrets_in(key: str, value: str) -> tuple[str, ...]:
         return ()
     if _KEY.search(key):
         return (value,)
-    return tuple(found["named"] or found["login"] for found in _IN_VALUE.finditer(value))
+    return tuple(match["named"] or match["login"] for match in _IN_VALUE.finditer(value))
 
 
 def all_secrets(options: Mapping[str, object]) -> list[str]:
     """Return the secret parts of all values, each once."""
-    return sorted({one for key, value in options.items() for one in secrets_in(key, str(value))})
+    return sorted({secret for key, value in options.items() for secret in secrets_in(key, str(value))})
 
 
 def mask_named(text: str) -> str:
     """Return a text in which what follows ``password=`` and its like is ``***``."""
 
-    def masked(found: re.Match[str]) -> str:
-        secret = found["named"] or found["login"]
-        return found[0].replace(secret, HIDDEN) if secret else found[0]
+    def masked(match: re.Match[str]) -> str:
+        secret = match["named"] or match["login"]
+        return match[0].replace(secret, HIDDEN) if secret else match[0]
 
-    def masked_value(found: re.Match[str]) -> str:
-        value = found["named"]
-        return found[0] if _PLAIN.fullmatch(value) else f"{found[0][: -len(value)]}{HIDDEN}"
+    def masked_value(match: re.Match[str]) -> str:
+        value = match["named"]
+        return match[0] if _PLAIN.fullmatch(value) else f"{match[0][: -len(value)]}{HIDDEN}"
 
     if "=" not in text and "://" not in text:  # most lines of a log
         return text

@@ -44,7 +44,7 @@ class Plan(NamedTuple):
 
     :param heartbeat: heartbeat of its driver; only compactions of Hudi 1.2 and later have one.
     :param idle_ms: milliseconds since it reached its state.
-    :param own: whether this task run scheduled it.
+    :param is_ours: whether this task run scheduled it.
     :param overtaken_by: a write that completed after the plan was made and touched its file groups:
         a clustering that runs now would restore what that write replaced.
     """
@@ -53,7 +53,7 @@ class Plan(NamedTuple):
     partitions: tuple[str, ...]
     heartbeat: Heartbeat
     idle_ms: int
-    own: bool = False
+    is_ours: bool = False
     overtaken_by: str | None = None
 
     @property
@@ -88,7 +88,7 @@ class PlanRule:
 
     def is_dead(self, plan: Plan) -> bool:
         """Whether a plan is dead: no process runs it."""
-        if plan.own and self.fenced:
+        if plan.is_ours and self.fenced:
             return True
         return not plan.heartbeat.live and plan.idle_ms > self.plan_timeout_ms
 
@@ -109,11 +109,11 @@ class PlanRule:
         if wanted is DeadPlan.RUN and not plan.runs_again:
             by = f"{plan.overtaken_by} was committed since" if plan.overtaken_by else "it is mutable"
             return DeadPlan.ROLL_BACK, f"it can no longer be run: {by}"
-        return wanted, "this task run scheduled it" if plan.own else f"no driver runs it, {idle}"
+        return wanted, "this task run scheduled it" if plan.is_ours else f"no driver runs it, {idle}"
 
     def _wanted(self, plan: Plan) -> DeadPlan:
         named = self.named is not None and self.dead_plan is DeadPlan.LEAVE
-        return DeadPlan.RUN if plan.own or named else self.dead_plan
+        return DeadPlan.RUN if plan.is_ours or named else self.dead_plan
 
     def _living(self, plan: Plan, idle: str) -> tuple[DeadPlan, str]:
         if plan.heartbeat.live:
@@ -132,7 +132,7 @@ class PlanChoice:
 
     roll_back: dict[str, str] = field(default_factory=dict)
     run: dict[str, str] = field(default_factory=dict)
-    left: dict[str, str] = field(default_factory=dict)
+    leave: dict[str, str] = field(default_factory=dict)
     schedule: bool = False
 
     def steps(self, op: ServiceOp) -> tuple[str, ...]:
@@ -153,13 +153,15 @@ def choose(
     :param outside: the plans that touch more than the task's scope.
     """
     pending = tuple(plans)
-    good = any(plan.own and plan.runs_again for plan in pending)
+    good = any(plan.is_ours and plan.runs_again for plan in pending)
     wanted = rule.op is not ServiceOp.RUN and not scheduled and not good
     choice = PlanChoice(schedule=wanted)
     for plan in pending:
         step, reason = rule.step(plan)
         if step is not DeadPlan.LEAVE and plan.time in outside:
             step, reason = DeadPlan.LEAVE, "it touches partitions outside the scope"
-        kept = {DeadPlan.RUN: choice.run, DeadPlan.ROLL_BACK: choice.roll_back}.get(step, choice.left)
-        kept[plan.time] = reason
+        reasons = {DeadPlan.RUN: choice.run, DeadPlan.ROLL_BACK: choice.roll_back}.get(
+            step, choice.leave
+        )
+        reasons[plan.time] = reason
     return choice
