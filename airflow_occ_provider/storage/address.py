@@ -169,21 +169,22 @@ def _default_authority(name: str) -> str:
     except (OSError, ET.ParseError):
         return ""
     values = {
-        one.findtext("name", "").strip(): one.findtext("value", "") for one in root.iter("property")
+        element.findtext("name", "").strip(): element.findtext("value", "")
+        for element in root.iter("property")
     }
     url = urlsplit(next((values[key].strip() for key in _DEFAULT_FS if key in values), ""))
     return _canonical_authority(name, url.netloc) if url.scheme.lower() == name else ""
 
 
-def named(field: str, given: str | Sequence[object]) -> tuple[str, ...]:
+def named(field: str, argument: str | Sequence[object]) -> tuple[str, ...]:
     """Return the names in an argument, one or many.
 
     :raises ConfigurationError: if there is no name, or one was rendered empty.
     """
-    names = (given,) if isinstance(given, str) else tuple(map(str, given))
+    names = (argument,) if isinstance(argument, str) else tuple(map(str, argument))
     if not names or not all(name.strip(" /") for name in names):
         raise ConfigurationError(
-            field, f"{given!r} is empty", remedy=f"name the {field}, or omit the argument"
+            field, f"{argument!r} is empty", remedy=f"name the {field}, or omit the argument"
         )
     return names
 

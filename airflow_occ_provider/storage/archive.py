@@ -37,7 +37,7 @@ class Archive:
 
     def __init__(self, folder: TableFolder, name: str) -> None:
         self._folder, self._name = folder, name
-        self._found: _Index | None = None
+        self._by_instant: _Index | None = None
         self._after_ms: int | None = None  # of the instants in _found
 
     def instants(self, after_ms: int | None = None) -> tuple[Instant, ...]:
@@ -46,8 +46,8 @@ class Archive:
         :param after_ms: epoch milliseconds; files last written before are not read. Default: all files.
         """
         # Never narrowed: `contents` still finds instants that were returned before.
-        if self._found is None or (self._after_ms or 0) > (after_ms or 0):
-            self._found, self._after_ms = None, after_ms
+        if self._by_instant is None or (self._after_ms or 0) > (after_ms or 0):
+            self._by_instant, self._after_ms = None, after_ms
         return tuple(sorted(instant for instant, _ in self._again(self._index).values()))
 
     def contents(self, instant: Instant) -> Contents:
@@ -64,7 +64,7 @@ class Archive:
         try:
             return read()
         except FileNotFoundError:
-            self._found = None
+            self._by_instant = None
         try:
             return read()
         except FileNotFoundError as error:
@@ -74,12 +74,14 @@ class Archive:
             ) from error
 
     def _index(self) -> _Index:
-        if self._found is None:
+        if self._by_instant is None:
             files = sorted(self._files(), key=_number)
             entries = map_concurrently(self._entries, files)
-            found = instants_of(one for file in files for one in entries[file])
-            self._found = {instant[:2]: (instant, positions) for instant, positions in found.items()}
-        return self._found
+            by_instant = instants_of(entry for file in files for entry in entries[file])
+            self._by_instant = {
+                instant[:2]: (instant, positions) for instant, positions in by_instant.items()
+            }
+        return self._by_instant
 
     def _files(self) -> list[str]:
         listed, after_ms = self._folder.listing(self._name), self._after_ms
@@ -91,8 +93,8 @@ class Archive:
             written_ms = listed.modified(file)
             return written_ms is None or written_ms >= after_ms
 
-        found = self._folder.ask(self._name, lambda _: list(filter(is_recent, files)))
-        return files if found is None else found
+        recent = self._folder.ask(self._name, lambda _: list(filter(is_recent, files)))
+        return files if recent is None else recent
 
     def _entries(self, file: str) -> list[Entry]:
         chunks = _Chunks(self._folder, self._name, file)
@@ -151,10 +153,10 @@ class _Chunks:
         return self._chunks[number]
 
     def _ask(self, call: Callable[[str], _T]) -> _T:
-        found = self._folder.ask(self._path, call)
-        if found is None:
+        answer = self._folder.ask(self._path, call)
+        if answer is None:
             raise FileNotFoundError(self._file)
-        return found
+        return answer
 
 
 def _number(file: str) -> int:

@@ -14,40 +14,40 @@ _MOST_OLDER = 8
 _UNDOING = ("rollback", "restore")
 
 
-def may_list_changes(file_system: Any, path: str, known: Listing, timeline: Timeline) -> bool:
+def may_list_changes(file_system: Any, path: str, last: Listing, timeline: Timeline) -> bool:
     """Whether a part of a timeline may be listed alone."""
-    long = len(known.names) > PAGE_KEYS and len(timeline.instants) > _NEWEST
+    long = len(last.names) > PAGE_KEYS and len(timeline.instants) > _NEWEST
     return (
         long
         and lists_in_order(file_system, path)
-        and all(one.completed or one.action not in _UNDOING for one in timeline)
+        and all(instant.completed or instant.action not in _UNDOING for instant in timeline)
     )
 
 
-def list_changes(file_system: Any, path: str, known: Listing, timeline: Timeline) -> Listing | None:
+def list_changes(file_system: Any, path: str, last: Listing, timeline: Timeline) -> Listing | None:
     """Return a listing of a timeline that allows it, of which a part is listed again.
 
     It takes one request for the newest instants, and one for each older one that was pending. The
     other files are taken over: only a rollback, a restore, or the archival removes completed instants.
 
-    :param known: the last listing, of the instants of ``timeline``.
+    :param last: the last listing, of the instants of ``timeline``.
     :returns: ``None`` if the whole folder must be listed: instants were taken back; a file disappeared;
         or the storage cannot list a part.
     """
     start = timeline.instants[-_NEWEST].time
-    older = {one.time for one in timeline if not one.completed and one.time <= start}
+    older = {instant.time for instant in timeline if not instant.completed and instant.time <= start}
     if len(older) > _MOST_OLDER:
         return None
-    found = list_objects(file_system, path, after=start)
-    if any(name <= start for name in found):  # a server that does not know the parameter
+    listed = list_objects(file_system, path, after=start)
+    if any(name <= start for name in listed):  # a server that does not know the parameter
         return None
     for time in older:
-        found |= list_objects(file_system, path, stem=time)
-    kept = [name for name in known.names if name <= start and _time(name) not in older]
-    listed_again = set(known.names).difference(kept)
-    if listed_again.difference(found) or _has_undone(set(found) - listed_again):
+        listed |= list_objects(file_system, path, stem=time)
+    unchanged = [name for name in last.names if name <= start and _time(name) not in older]
+    listed_again = set(last.names).difference(unchanged)
+    if listed_again.difference(listed) or _has_undone(set(listed) - listed_again):
         return None
-    return known.changed(kept, found)
+    return last.changed(unchanged, listed)
 
 
 def _time(name: str) -> str:

@@ -92,13 +92,15 @@ def judged_writes(
     """Return the verdict on each pending write, or on one, as ``verdicts`` does."""
     timeline = operations.snapshot.timeline
     judged = [timeline.find(only)] if only else timeline.pending_writes()
-    pending = [one for one in judged if one and not one.completed]
-    rivals = {one: _rivals(operations, one, setup) for one in pending}
-    operations.read({*pending, *(rival for found in rivals.values() for rival in found)})
+    pending = [instant for instant in judged if instant and not instant.completed]
+    rivals = {ours: _rivals(operations, ours, setup) for ours in pending}
+    operations.read({*pending, *(rival for of_write in rivals.values() for rival in of_write)})
     rollbacks = _rollbacks(operations, pending)
     return {
-        one.time: replace(_judge(operations, one, found, setup), rolled_back_by=rollbacks.get(one.time))
-        for one, found in rivals.items()
+        ours.time: replace(
+            _judge(operations, ours, others, setup), rolled_back_by=rollbacks.get(ours.time)
+        )
+        for ours, others in rivals.items()
     }
 
 
@@ -108,7 +110,7 @@ def possible_winners(snapshot: Snapshot, ours: Instant) -> tuple[Instant, ...]:
     Nothing is read for that.
     """
     done = snapshot.timeline.completed_writes()
-    return tuple(one for one in done if _may_be_rival(one, ours))
+    return tuple(winner for winner in done if _may_be_rival(winner, ours))
 
 
 def lost_conflict(
@@ -128,10 +130,10 @@ def lost_conflict(
     if not later:
         return None
     # An overwrite replaces the file groups that it has listed, maybe without those made since.
-    made = {group for one in operations.read(later) for group in one.file_groups - one.existing}
-    found = _judge(operations, ours, later, setup).conflicts
-    certain = (one for one in found if one.certainty is Certainty.CERTAIN)
-    return next((one for one in certain if not one.file_groups <= made), None)
+    made = {group for rival in operations.read(later) for group in rival.file_groups - rival.existing}
+    conflicts = _judge(operations, ours, later, setup).conflicts
+    certain = (conflict for conflict in conflicts if conflict.certainty is Certainty.CERTAIN)
+    return next((conflict for conflict in certain if not conflict.file_groups <= made), None)
 
 
 def planned_before(snapshot: Snapshot, ours: Instant, pending: Iterable[Instant]) -> tuple[Instant, ...]:
@@ -141,11 +143,11 @@ def planned_before(snapshot: Snapshot, ours: Instant, pending: Iterable[Instant]
     listing shows it; nothing is read.
     """
     planned = [
-        (times.inflight_ms, one.time, one)
-        for one, times in snapshot.last_times({ours, *pending}).items()
+        (times.inflight_ms, instant.time, instant)
+        for instant, times in snapshot.last_times({ours, *pending}).items()
         if times.inflight_ms is not None
     ]
-    before = [one for _, _, one in sorted(planned, key=lambda found: found[:2])]
+    before = [instant for _, _, instant in sorted(planned, key=lambda entry: entry[:2])]
     return tuple(before[: before.index(ours)]) if ours in before else ()
 
 
@@ -166,14 +168,16 @@ def earlier_overlap(
     :raises TableUnreadableError: if the storage cannot be read.
     """
     operations = Operations(snapshot, {})
-    for number, one in enumerate(planned):
-        if one.time not in choices:
+    for number, earlier in enumerate(planned):
+        if earlier.time not in choices:
             continue
-        conflict = _judge(operations, ours, [one], setup).certain_conflict
+        conflict = _judge(operations, ours, [earlier], setup).certain_conflict
         if conflict is None:
             continue
-        rivals = _counted(operations, one, [*possible_winners(snapshot, one), *planned[:number]], setup)
-        if _judge(operations, one, rivals, setup).certainty is Certainty.NONE:
+        rivals = _counted(
+            operations, earlier, [*possible_winners(snapshot, earlier), *planned[:number]], setup
+        )
+        if _judge(operations, earlier, rivals, setup).certainty is Certainty.NONE:
             return conflict
     return None
 
@@ -182,16 +186,16 @@ def operations_of(table: HudiTable, snapshot: Snapshot, now_ms: int | None) -> O
     """Return a table's operations, with its heartbeats as in ``verdicts``."""
     at_ms = now_ms or round(clock.time() * 1000)
     ticks = snapshot.heartbeats()
-    begun = [one.time for one in snapshot.timeline if not one.completed]
+    begun = [instant.time for instant in snapshot.timeline if not instant.completed]
     judged = {time: DEFAULT_RULE.judge(ticks.get(time), at_ms) for time in {*begun, *ticks}}
-    if all(judged[one].live for one in begun):
+    if all(judged[time].live for time in begun):
         return Operations(snapshot, judged)
     return Operations(table.snapshot(snapshot), judged)
 
 
 def _rivals(operations: Operations, ours: Instant, setup: Setup) -> list[Instant]:
     """Return the instants that may be rivals, by the timeline's listing."""
-    others = [one for one in operations.snapshot.timeline if _may_be_rival(one, ours)]
+    others = [instant for instant in operations.snapshot.timeline if _may_be_rival(instant, ours)]
     return _counted(operations, ours, others, setup)
 
 
@@ -200,7 +204,7 @@ def _counted(
 ) -> list[Instant]:
     """Return those that were not completed when a write began; only the listing is looked at."""
     outlines = operations.outlines([ours, *others])
-    return [one for one in others if _may_count(outlines[ours], outlines[one], setup)]
+    return [other for other in others if _may_count(outlines[ours], outlines[other], setup)]
 
 
 def _may_be_rival(other: Instant, ours: Instant) -> bool:
@@ -264,24 +268,26 @@ def _candidates(
 
 def _present(operations: Operations, ours: ConcurrentOperation) -> Present:
     done = operations.snapshot.timeline.completed_writes()
-    outlined = {one: was_seen(ours, found) for one, found in operations.outlines(done).items()}
-    commits = operations.commits(one for one, seen in outlined.items() if seen)
-    unsure = operations.read(one for one, seen in outlined.items() if seen is None)
-    seen = [one for one in unsure if was_seen(ours, one)]
-    done_by: list[CommitMetadata | ConcurrentOperation] = [*commits, *seen]
-    replaced = frozenset[FileGroupId]().union(*(one.replaced for one in done_by))
-    written = replaced.union(*(one.file_groups for one in done_by))
+    outlined = {
+        instant: was_seen(ours, operation) for instant, operation in operations.outlines(done).items()
+    }
+    commits = operations.commits(instant for instant, is_before in outlined.items() if is_before)
+    unsure = operations.read(instant for instant, is_before in outlined.items() if is_before is None)
+    also_before = [write for write in unsure if was_seen(ours, write)]
+    done_by: list[CommitMetadata | ConcurrentOperation] = [*commits, *also_before]
+    replaced = frozenset[FileGroupId]().union(*(write.replaced for write in done_by))
+    written = replaced.union(*(write.file_groups for write in done_by))
     return Present(written - replaced, complete=not operations.snapshot.has_history())
 
 
 def _rollbacks(operations: Operations, pending: list[Instant]) -> dict[str, Instant]:
     """Return the rollbacks that name pending instants; older ones are not read."""
-    found = [one for one in operations.snapshot.timeline if one.action in _ROLLING_BACK]
-    outlines = operations.outlines([*pending, *found])
+    listed = [instant for instant in operations.snapshot.timeline if instant.action in _ROLLING_BACK]
+    outlines = operations.outlines([*pending, *listed])
     rollbacks = [
-        one
-        for one in found
-        if any(_may_name(operations.snapshot, outlines[one], outlines[ours]) for ours in pending)
+        rollback
+        for rollback in listed
+        if any(_may_name(operations.snapshot, outlines[rollback], outlines[ours]) for ours in pending)
     ]
     named = map_concurrently(operations.snapshot.reader.rolled_back_times, rollbacks)
     return {time: rollback for rollback in reversed(rollbacks) for time in named[rollback]}

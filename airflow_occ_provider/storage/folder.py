@@ -59,21 +59,21 @@ class TableFolder:
 
     def listing(self, folder: str) -> Listing:
         """List a folder in one request a page; empty if it does not exist."""
-        found = self.ask(folder, lambda path: list_folder(self.file_system, path))
-        if found is None:
+        listing = self.ask(folder, lambda path: list_folder(self.file_system, path))
+        if listing is None:
             return Listing()
-        stat = found.modified  # may read the status of the file
+        stat = listing.modified  # may read the status of the file
 
         def modified(name: str) -> int | None:
             return stat(name) if _in_request() else self.ask(f"{folder}/{name}", lambda _: stat(name))
 
-        return replace(found, modified=modified)
+        return replace(listing, modified=modified)
 
-    def changes(self, folder: str, known: Listing, timeline: Timeline) -> Listing | None:
+    def changes(self, folder: str, last: Listing, timeline: Timeline) -> Listing | None:
         """List what may have changed in a timeline; ``None`` if that is not enough."""
-        if not may_list_changes(self.file_system, f"{self._root}/{folder}", known, timeline):
+        if not may_list_changes(self.file_system, f"{self._root}/{folder}", last, timeline):
             return None
-        return self.ask(folder, lambda path: list_changes(self.file_system, path, known, timeline))
+        return self.ask(folder, lambda path: list_changes(self.file_system, path, last, timeline))
 
     def times(self, folder: str) -> dict[str, int]:
         """Return the epoch milliseconds of the last write of each file in a folder.
@@ -82,8 +82,8 @@ class TableFolder:
         """
 
         def times(path: str) -> dict[str, int]:
-            found = list_folder(self.file_system, path)
-            each = ((name, found.modified(name)) for name in found.names)
+            listing = list_folder(self.file_system, path)
+            each = ((name, listing.modified(name)) for name in listing.names)
             return {name: written for name, written in each if written is not None}
 
         return self.ask(folder, times) or {}
@@ -100,12 +100,12 @@ class TableFolder:
             if is_s3(self.file_system):
                 return [f"{path}/{name}" for name in list_objects(self.file_system, path, delimiter="")]
             self.file_system.invalidate_cache()  # of the folders below, too
-            found: list[str] = self.file_system.find(path)
-            return found
+            paths: list[str] = self.file_system.find(path)
+            return paths
 
-        found = self.ask(folder, find) or ()
+        paths = self.ask(folder, find) or ()
         start = len(f"{self._root}/{folder}/")
-        return [path[start:] for path in found if path[start:] and not path.endswith("/")]
+        return [path[start:] for path in paths if path[start:] and not path.endswith("/")]
 
     def remove(self, name: str) -> bool:
         """Delete a file; ``False`` if it did not exist."""
@@ -233,7 +233,7 @@ class _Abandoned:
     def are_too_many(self, storage: str) -> bool:
         """Whether no further request may be made until one of them is answered."""
         with self._lock:
-            waiting = [one for one in self._answers.pop(storage, ()) if not one.done()]
+            waiting = [answer for answer in self._answers.pop(storage, ()) if not answer.done()]
             if waiting:
                 self._answers[storage] = waiting
             return len(waiting) >= _MOST_ABANDONED

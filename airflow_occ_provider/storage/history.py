@@ -73,7 +73,7 @@ class History:
         of_one_file = self._of_one_file
         if instant not in of_one_file:  # a copy, since another thread may read another file meanwhile
             file = instant.file_name
-            wanted = {one.time: one for one in self._instants if one.file_name == file}
+            wanted = {other.time: other for other in self._instants if other.file_name == file}
             of_one_file = self._read(partial(self._contents, file, wanted)) or {}
             self._of_one_file = of_one_file
         return of_one_file.get(instant, Contents())
@@ -81,11 +81,11 @@ class History:
     @cached_property
     def _instants(self) -> tuple[Instant, ...]:
         def read(path: str) -> tuple[Instant, ...]:
-            found: dict[str, Instant] = {}
+            instants: dict[str, Instant] = {}
             # All of them: after an upgrade from table version 6 a name does not bound the times inside.
             for file in self._files(path):
-                found |= archived_instants(file, *self._columns(f"{path}/{file}", INSTANT_COLUMNS))
-            return tuple(sorted(found.values()))
+                instants |= archived_instants(file, *self._columns(f"{path}/{file}", INSTANT_COLUMNS))
+            return tuple(sorted(instants.values()))
 
         return self._read(read) or ()
 
@@ -93,8 +93,8 @@ class History:
         files = self._files(path) if wanted else ()
         return {
             wanted[time]: Contents(metadata, plan)
-            for one in ([file] if file in files else files)  # merged since, if it is not there
-            for time, metadata, plan in zip(*self._columns(f"{path}/{one}", _CONTENTS), strict=True)
+            for name in ([file] if file in files else files)  # merged since, if it is not there
+            for time, metadata, plan in zip(*self._columns(f"{path}/{name}", _CONTENTS), strict=True)
             if time in wanted
         }
 

@@ -145,13 +145,15 @@ def window_after(
         archived_before=oldest if is_partly_archived else "",
         most=most,
     )
-    is_settled = order is Order.COMPLETED or all(_is_settled(snapshot, one) for one in window.commits)
+    is_settled = order is Order.COMPLETED or all(
+        _is_settled(snapshot, commit) for commit in window.commits
+    )
     scan = why_scanned(window, snapshot.timeline, snapshot.config, is_settled=is_settled)
     return IncrementalRead(window, snapshot.config, scan)
 
 
 def _pending(snapshot: Snapshot) -> Pending:
-    return Pending(tuple(one.time for one in snapshot.timeline.pending_writes()))
+    return Pending(tuple(write.time for write in snapshot.timeline.pending_writes()))
 
 
 def _is_settled(snapshot: Snapshot, commit: Instant) -> bool:
@@ -180,10 +182,10 @@ def _judged(table: HudiTable, before: Snapshot, rule: HeartbeatRule) -> TableWri
 
     A lazy clean would roll the others back: their writers are dead.
     """
-    found = judge_writes(table, before, rule, always_again=True)
-    living = (one.time for one, heartbeat in found.known.items() if heartbeat.live)
-    live = found.awaited.union(living, (one.time for one in found.begun))
-    return TableWrites(found.snapshot, Pending(_pending(found.snapshot).all, live))
+    judged = judge_writes(table, before, rule, always_again=True)
+    living = (write.time for write, heartbeat in judged.heartbeats.items() if heartbeat.live)
+    live = judged.awaited.union(living, (write.time for write in judged.begun))
+    return TableWrites(judged.snapshot, Pending(_pending(judged.snapshot).all, live))
 
 
 def _may_be_archived(since: Checkpoint, snapshot: Snapshot, active: list[Instant]) -> bool:
@@ -192,29 +194,30 @@ def _may_be_archived(since: Checkpoint, snapshot: Snapshot, active: list[Instant
     If a commit that was read is still in the unbroken part of the timeline, all later ones are active,
     but for those that were pending then.
     """
-    vanished = (one for one in since.pending if snapshot.timeline.find(one) is None)
-    if any(snapshot.rollback_of(one) is None for one in vanished):
+    vanished = (name for name in since.pending if snapshot.timeline.find(name) is None)
+    if any(snapshot.rollback_of(name) is None for name in vanished):
         return True
-    order, known = Order.of(snapshot.config), {one.requested for one in since.read}
+    order, read = Order.of(snapshot.config), {commit.requested for commit in since.read}
     if since.is_empty or since.order is not order:  # what an upgrade archived is placed anew
         return not since.is_empty
-    unbroken = [one for one in active if one.time >= snapshot.timeline.unbroken_since()]
-    if known:
-        return not any(one.time in known for one in unbroken)
+    unbroken = [commit for commit in active if commit.time >= snapshot.timeline.unbroken_since()]
+    if read:
+        return not any(commit.time in read for commit in unbroken)
     return not unbroken or order.position(unbroken[0]) > since.time
 
 
 def _archived(snapshot: Snapshot) -> list[Instant]:
-    found = snapshot.whole().history() if snapshot.has_history() else ()
-    return [one for one in found if one.is_write and snapshot.timeline.find(one.time) is None]
+    archived = snapshot.whole().history() if snapshot.has_history() else ()
+    find = snapshot.timeline.find
+    return [instant for instant in archived if instant.is_write and find(instant.time) is None]
 
 
 def _refuse_lost(path: str, since: Checkpoint, completed: list[Instant]) -> None:
-    known = {one.requested for one in since.read}
-    if known and not any(one.time in known for one in completed):
+    read = {commit.requested for commit in since.read}
+    if read and not any(instant.time in read for instant in completed):
         raise CheckpointLostError(
-            f"{path} has none of the last {len(known)} commits that the consumer has read, up to "
-            f"{max(known)}: the table was made anew, or restored to an earlier state",
+            f"{path} has none of the last {len(read)} commits that the consumer has read, up to "
+            f"{max(read)}: the table was made anew, or restored to an earlier state",
             remedy="begin anew: with the whole table, or with what follows one of its commits "
             "(`airflow hudi checkpoints set`)",
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from airflow_occ_provider.errors import MetadataCorruptError
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata, read_commit
@@ -55,20 +55,20 @@ class InstantReader:
         self.archived = kind(folder, config.history_folder)
         self._folder = folder
         self._timeline_folder = config.timeline_folder
-        self._known: dict[tuple[str, str], Any] = {}
+        self._decoded_files: dict[tuple[str, str], Any] = {}
 
     def keep(self, earlier: InstantReader, listed: Collection[str]) -> None:
         """Take over the decoded files of an earlier reader that still exist.
 
         Of large commits only the youngest are kept: a watcher reads each one once.
         """
-        left = _MOST_GROUPS_KEPT
-        for key in sorted(earlier._known.keys(), reverse=True):
-            known = earlier._known[key]
-            weight = len(known.file_groups) if isinstance(known, CommitMetadata) else 0
-            if key[0] in listed and weight <= left:
-                self._known[key] = known
-                left -= weight
+        room = _MOST_GROUPS_KEPT
+        for key in sorted(earlier._decoded_files.keys(), reverse=True):
+            decoded = earlier._decoded_files[key]
+            weight = len(decoded.file_groups) if isinstance(decoded, CommitMetadata) else 0
+            if key[0] in listed and weight <= room:
+                self._decoded_files[key] = decoded
+                room -= weight
 
     def commit(self, instant: Instant) -> CommitMetadata | None:
         """Return the metadata of a completed write; ``None`` if its file is gone.
@@ -82,11 +82,11 @@ class InstantReader:
             content = self.archived.contents(instant).metadata or b""
             readable = is_self_describing(content)
             return self._decoded(instant.file_name, content, read_commit) if readable else None
-        found = self._decode(instant.file_name, read_commit)
-        if found is None:  # the file is gone or empty
-            left = self._folder.read(f"{self._timeline_folder}/{instant.file_name}")
-            return None if left is None else self._decoded(instant.file_name, left, read_commit)
-        return found
+        metadata = self._decode(instant.file_name, read_commit)
+        if metadata is None:  # the file is gone or empty
+            now = self._folder.read(f"{self._timeline_folder}/{instant.file_name}")
+            return None if now is None else self._decoded(instant.file_name, now, read_commit)
+        return metadata
 
     def profile(self, instant: Instant) -> CommitMetadata | None:
         """Return the workload profile of a write; ``None`` if it is missing or empty."""
@@ -118,14 +118,13 @@ class InstantReader:
         if name is None:
             return None
         key = (name, decode.__name__)
-        if key not in self._known:
+        if key not in self._decoded_files:
             content = self._folder.read(f"{self._timeline_folder}/{name}")
             decoded = self._decoded(name, content, decode) if content else None
             if decoded is None and (not content or self.fault(name)):
                 return None
-            self._known[key] = decoded
-        found: _T = self._known[key]
-        return found
+            self._decoded_files[key] = decoded
+        return cast("_T", self._decoded_files[key])
 
     def fault(self, name: str) -> str:
         """Return what a diagnosis found wrong with a file; empty if nothing."""

@@ -39,15 +39,15 @@ def judge_all(
     :raises TableUnreadableError: if the storage cannot be read.
     """
     operations = operations_of(table, snapshot, now_ms)
-    found = judged_writes(operations) if with_verdicts else {}
+    verdicts = judged_writes(operations) if with_verdicts else {}
     actions = WRITE_ACTIONS | TABLE_SERVICE_ACTIONS
     timeline = operations.snapshot.timeline
-    pending = [one for one in timeline if not one.completed and one.action in actions]
+    pending = [instant for instant in timeline if not instant.completed and instant.action in actions]
     absent = DEFAULT_RULE.judge(None, now_ms)
-    beats = {one.time: operations.heartbeats.get(one.time, absent) for one in pending}
+    beats = {instant.time: operations.heartbeats.get(instant.time, absent) for instant in pending}
     if with_verdicts:
-        return Judged(operations.snapshot, tuple(operations.read(pending)), beats, found)
-    maybe_clusterings = [one for one in pending if one.action == "replacecommit"]
+        return Judged(operations.snapshot, tuple(operations.read(pending)), beats, verdicts)
+    maybe_clusterings = [instant for instant in pending if instant.action == "replacecommit"]
     read = dict(zip(maybe_clusterings, operations.read(maybe_clusterings), strict=True))
-    known = operations.outlines(pending) | read
-    return Judged(operations.snapshot, tuple(known.values()), beats, found)
+    writes = operations.outlines(pending) | read
+    return Judged(operations.snapshot, tuple(writes.values()), beats, verdicts)

@@ -46,12 +46,12 @@ class Listing:
 
         return cls(tuple(entries), modified, entries, begun_s, is_whole)
 
-    def changed(self, kept: Iterable[str], listed: Mapping[str, Mapping[str, Any]]) -> Self:
+    def changed(self, unchanged: Iterable[str], listed: Mapping[str, Mapping[str, Any]]) -> Self:
         """Return the listing of which a part was listed again.
 
-        :param kept: the names that were not.
+        :param unchanged: the names that were not.
         """
-        entries = {name: self.entries[name] for name in kept} | dict(listed)
+        entries = {name: self.entries[name] for name in unchanged} | dict(listed)
         return self.of_entries(entries, self.begun_s, is_whole=False)
 
 
@@ -143,9 +143,9 @@ def _modified(entry: Mapping[str, Any]) -> int | None:
     exact = next((entry[key] for key in _MILLISECONDS if key in entry), None)
     if exact is not None:
         return int(exact)
-    found = next((entry[key] for key in _SECONDS if entry.get(key)), None)
-    if isinstance(found, str):
-        found = datetime.fromisoformat(found)
-    if isinstance(found, datetime):
-        found = found.timestamp()
-    return None if found is None else round(found * 1000)
+    written = next((entry[key] for key in _SECONDS if entry.get(key)), None)
+    if isinstance(written, str):
+        written = datetime.fromisoformat(written)
+    if isinstance(written, datetime):
+        written = written.timestamp()
+    return None if written is None else round(written * 1000)

@@ -63,8 +63,8 @@ def lock_files_beside(table: HudiTable) -> tuple[LockFile, ...]:
 
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    found = (read(table, {}) for read in _READERS.values())
-    return tuple(one for one in found if one.last_ms is not None)
+    files = (read(table, {}) for read in _READERS.values())
+    return tuple(file for file in files if file.last_ms is not None)
 
 
 def _file_system_lock(table: HudiTable, options: Mapping[str, str]) -> LockFile:
@@ -79,11 +79,11 @@ def _file_system_lock(table: HudiTable, options: Mapping[str, str]) -> LockFile:
     return LockFile(path, until_ms is None or _now_ms() <= until_ms, "", since_ms, until_ms)
 
 
-def _lock_folder(table: HudiTable, given: str) -> TableFolder:
+def _lock_folder(table: HudiTable, folder: str) -> TableFolder:
     files, base = table.files, urlsplit(table.path)
-    if given and "://" not in given and base.scheme:
-        given = f"{base.scheme}://{posixpath.join(base.netloc, given.lstrip('/'))}"
-    scheme, path = parse_table_path(given or f"{table.path}/.hoodie")
+    if folder and "://" not in folder and base.scheme:
+        folder = f"{base.scheme}://{posixpath.join(base.netloc, folder.lstrip('/'))}"
+    scheme, path = parse_table_path(folder or f"{table.path}/.hoodie")
     served = files.file_system if scheme == table.scheme else open_file_system(scheme, path)
     return TableFolder(scheme, path, served, files.timeout_s)
 
@@ -94,8 +94,8 @@ def _storage_lock(table: HudiTable, _: Mapping[str, str]) -> LockFile:
     if content is None:
         return LockFile(path)
     try:
-        kept = json.loads(content)
-        until_ms, owner, expired = int(kept["validUntil"]), str(kept["owner"]), bool(kept["expired"])
+        lock = json.loads(content)
+        until_ms, owner, expired = int(lock["validUntil"]), str(lock["owner"]), bool(lock["expired"])
     except (ValueError, KeyError, TypeError) as error:
         raise MetadataCorruptError(
             f"{path} is not a lock file: {error}", remedy="read again; each renewal replaces the file"

@@ -31,25 +31,28 @@ class Operations:
     def outlines(self, instants: Iterable[Instant]) -> dict[Instant, ConcurrentOperation]:
         """Return operations with only the times that the timeline's listing shows."""
         wanted = tuple(instants)
-        new = [one for one in wanted if one not in self._outlines]
+        new = [instant for instant in wanted if instant not in self._outlines]
         times = self.snapshot.last_times(new) if new else {}
         self._outlines |= {
-            one: ConcurrentOperation(one, **found._asdict()) for one, found in times.items()
+            instant: ConcurrentOperation(instant, **reached._asdict())
+            for instant, reached in times.items()
         }
-        return {one: self._outlines[one] for one in wanted}
+        return {instant: self._outlines[instant] for instant in wanted}
 
     def read(self, instants: Iterable[Instant]) -> list[ConcurrentOperation]:
         """Return the complete operations of instants, in the same order."""
         wanted = tuple(instants)
-        self._read |= map_concurrently(self._operation, (one for one in wanted if one not in self._read))
-        return [self._read[one] for one in wanted]
+        self._read |= map_concurrently(
+            self._operation, (instant for instant in wanted if instant not in self._read)
+        )
+        return [self._read[instant] for instant in wanted]
 
     def commits(self, instants: Iterable[Instant]) -> list[CommitMetadata]:
         """Return the commit metadata of completed writes, without those archived since."""
         wanted = tuple(instants)
-        new = (one for one in wanted if one not in self._commits)
+        new = (instant for instant in wanted if instant not in self._commits)
         self._commits |= map_concurrently(self.snapshot.reader.commit, new)
-        return [found for one in wanted if (found := self._commits[one])]
+        return [commit for instant in wanted if (commit := self._commits[instant])]
 
     def _operation(self, instant: Instant) -> ConcurrentOperation:
         return self.snapshot.operation(instant, self.heartbeats.get(instant.time))

@@ -25,7 +25,9 @@ def prospects_of(
     now_ms = round(time.time() * 1000)
     operations = operations_of(table, snapshot, now_ms)
     verdicts = judged_writes(operations, setup)
-    writes = [one for one in operations.snapshot.timeline.pending_writes() if one.time in verdicts]
-    judged = [(one, verdicts[one.instant.time]) for one in operations.read(writes)]
-    found = prospects(judged, now_ms)
-    return [one for one in found if only in (None, one.write.instant.time)]
+    writes = [
+        instant for instant in operations.snapshot.timeline.pending_writes() if instant.time in verdicts
+    ]
+    judged = [(write, verdicts[write.instant.time]) for write in operations.read(writes)]
+    all_prospects = prospects(judged, now_ms)
+    return [prospect for prospect in all_prospects if only in (None, prospect.write.instant.time)]

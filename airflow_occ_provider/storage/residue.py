@@ -34,13 +34,15 @@ def residues(
     )
     if table.files.damaged is not None:
         inner = inner.diagnosed()
-    own, inner_own = _found(table, rule, given_up), _found(inner, rule, given_up)
+    outer = _found(table, rule, given_up)
     inside = (
-        replace(one, path=f"{METADATA_TABLE}/{one.path}", proof=f"metadata table: {one.proof}")
-        for one in inner_own
-        if one.kind is not Kind.DATA_FILES
+        replace(
+            residue, path=f"{METADATA_TABLE}/{residue.path}", proof=f"metadata table: {residue.proof}"
+        )
+        for residue in _found(inner, rule, given_up)
+        if residue.kind is not Kind.DATA_FILES
     )
-    return tuple(sorted([*own, *inside], key=lambda one: (one.instant, one.path)))
+    return tuple(sorted([*outer, *inside], key=lambda residue: (residue.instant, residue.path)))
 
 
 def uncommitted_files(snapshot: Snapshot, time: str) -> tuple[str, ...]:
@@ -49,13 +51,13 @@ def uncommitted_files(snapshot: Snapshot, time: str) -> tuple[str, ...]:
     :raises TableUnreadableError: if the storage cannot be read.
     """
     present: dict[str, frozenset[str]] = {}
-    found = []
+    files = []
     for marker in snapshot.markers(time):
         if marker.partition not in present:
             present[marker.partition] = snapshot.data_files(marker.partition)
         if marker.data_file in present[marker.partition]:
-            found.append(f"{marker.partition}/{marker.data_file}".lstrip("/"))
-    return tuple(sorted(found))
+            files.append(f"{marker.partition}/{marker.data_file}".lstrip("/"))
+    return tuple(sorted(files))
 
 
 def _found(table: HudiTable, rule: HeartbeatRule, given_up: Collection[str]) -> Iterator[Residue]:
@@ -102,7 +104,7 @@ def _is_young(traces: Traces, instant: str, snapshot: Snapshot) -> bool:
 
 def _data_files(snapshot: Snapshot, traces: Traces, instant: str, files: tuple[str, ...]) -> Residue:
     is_visible = instant < snapshot.timeline.unbroken_since()
-    seen = "readers treat them as committed" if is_visible else "readers do not see them"
+    visibility = "readers treat them as committed" if is_visible else "readers do not see them"
     remedy = f"remove them with Hudi's HoodieRepairTool, for instant {instant}"
     if traces.ended_by(instant) is None:  # its commit or rollback may be archived
         remedy = f"unless airflow hudi timeline --archived shows that it committed: {remedy}"
@@ -111,7 +113,7 @@ def _data_files(snapshot: Snapshot, traces: Traces, instant: str, files: tuple[s
         instant,
         files[0].rpartition("/")[0],
         f"{traces.proof(instant)}; its markers name {len(files)} existing data files: "
-        f"{', '.join(files)}; {seen}",
+        f"{', '.join(files)}; {visibility}",
         remedy,
     )
 

@@ -48,18 +48,18 @@ def list_objects(
     """
     bucket, key, _ = file_system.split_path(path)
     folder = f"{key}/" if key else ""
-    asked = {"Bucket": bucket, "Prefix": folder + stem, "Delimiter": delimiter}
+    request = {"Bucket": bucket, "Prefix": folder + stem, "Delimiter": delimiter}
     if after:
-        asked["StartAfter"] = folder + after
-    found: dict[str, Mapping[str, Any]] = {}
+        request["StartAfter"] = folder + after
+    entries: dict[str, Mapping[str, Any]] = {}
     while True:
-        page = file_system.call_s3("list_objects_v2", **asked)
-        found |= {one["Key"]: one for one in page.get("Contents", ())}
-        found |= {one["Prefix"].rstrip("/"): {} for one in page.get("CommonPrefixes", ())}
+        page = file_system.call_s3("list_objects_v2", **request)
+        entries |= {entry["Key"]: entry for entry in page.get("Contents", ())}
+        entries |= {entry["Prefix"].rstrip("/"): {} for entry in page.get("CommonPrefixes", ())}
         if not page.get("IsTruncated"):
             break
-        asked["ContinuationToken"] = page["NextContinuationToken"]
-    if not found:
+        request["ContinuationToken"] = page["NextContinuationToken"]
+    if not entries:
         raise FileNotFoundError(path)
     # An object with the folder's own key marks that the folder exists.
-    return {name[len(folder) :]: entry for name, entry in found.items() if name != folder}
+    return {name[len(folder) :]: entry for name, entry in entries.items() if name != folder}

@@ -17,18 +17,18 @@ _PLANNED = TABLE_SERVICE_ACTIONS | {"replacecommit"}
 
 
 def pending_plans(
-    snapshot: Snapshot, service: Service, rule: HeartbeatRule, own: frozenset[str] = frozenset()
+    snapshot: Snapshot, service: Service, rule: HeartbeatRule, our_times: frozenset[str] = frozenset()
 ) -> tuple[Plan, ...]:
     """Return the pending plans of a service, oldest first.
 
-    :param own: requested times of the plans that this task run made.
+    :param our_times: requested times of the plans that this task run made.
     :raises TableUnreadableError: if the storage cannot be read.
     """
     now_ms = round(time.time() * 1000)
     return tuple(
-        _plan(snapshot, one, now_ms, own)
-        for one in pending_table_services(snapshot, rule)
-        if one.operation.operation_type in service.kinds
+        _plan(snapshot, pending, now_ms, our_times)
+        for pending in pending_table_services(snapshot, rule)
+        if pending.operation.operation_type in service.kinds
     )
 
 
@@ -49,7 +49,7 @@ def signed_plans(
                 yield instant
 
 
-def _plan(snapshot: Snapshot, pending: PendingInstant, now_ms: int, own: frozenset[str]) -> Plan:
+def _plan(snapshot: Snapshot, pending: PendingInstant, now_ms: int, our_times: frozenset[str]) -> Plan:
     planned = pending.operation
     reached_ms = planned.inflight_ms or planned.requested_ms or now_ms
     return Plan(
@@ -57,7 +57,7 @@ def _plan(snapshot: Snapshot, pending: PendingInstant, now_ms: int, own: frozens
         tuple(sorted({partition for partition, _ in planned.file_groups})),
         pending.heartbeat,
         max(0, now_ms - reached_ms),
-        planned.instant.time in own,
+        planned.instant.time in our_times,
         _overtaken_by(snapshot, planned),
     )
 

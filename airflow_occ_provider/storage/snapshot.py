@@ -108,7 +108,7 @@ class Snapshot:
 
     def rollbacks(self) -> Iterator[tuple[Instant, frozenset[str]]]:
         """Yield the active timeline's rollbacks and restores with the instants they name."""
-        instants = [one for one in self.timeline if one.action in ("rollback", "restore")]
+        instants = [instant for instant in self.timeline if instant.action in ("rollback", "restore")]
         named = map_concurrently(self.reader.rolled_back_times, instants)
         yield from ((instant, named[instant]) for instant in instants)
 
@@ -189,7 +189,7 @@ class Snapshot:
         self, instants: Iterable[Instant], times: Callable[[Instant], Times]
     ) -> dict[Instant, Times]:
         ask, folder = self._folder.ask, self.config.timeline_folder
-        return ask(folder, lambda _: {one: times(one) for one in instants}) or {}
+        return ask(folder, lambda _: {instant: times(instant) for instant in instants}) or {}
 
 
 def _timeline(
@@ -201,5 +201,5 @@ def _timeline(
     ):
         return read(listing.names, listing.modified)
     # One request for all: layout 1 needs the status of each completed file.
-    asked = folder.ask(config.timeline_folder, lambda _: read(listing.names, listing.modified))
-    return asked or Timeline()
+    timeline = folder.ask(config.timeline_folder, lambda _: read(listing.names, listing.modified))
+    return timeline or Timeline()

@@ -86,9 +86,9 @@ class HudiTable:
         for _ in range(_WHOLE_TRIES):
             for name in (_PROPERTIES, f"{_PROPERTIES}.backup"):
                 contents[name] = self.files.read(f".hoodie/{name}")
-                found = complete_table_properties(contents[name] or b"")
-                if found is not None:
-                    return self._of_known_version(found)
+                properties = complete_table_properties(contents[name] or b"")
+                if properties is not None:
+                    return self._of_known_version(properties)
             if not self.files.listing(".hoodie").names:
                 return TableConfig()
             fault = properties_fault(contents[_PROPERTIES])
@@ -129,11 +129,12 @@ class HudiTable:
         listing = self._listed_again(base, oldest_s)
         is_listed = _PROPERTIES in listing.names  # in layout 1
         written_ms = listing.modified(_PROPERTIES) if is_listed else None
-        found = base.refreshed(listing)
-        if base.timeline.instants and not found.timeline.instants:  # it was moved, or is back by now
+        snapshot = base.refreshed(listing)
+        if base.timeline.instants and not snapshot.timeline.instants:
+            # It was moved, or is back by now.
             return self._opened(missing_ok=missing_ok)
         emptied = not listing.names
-        moved_to = self._moved_to(found, listing, force=emptied)
+        moved_to = self._moved_to(snapshot, listing, force=emptied)
         config, last = base.config, self._last_read
         unchanged = last and last[:2] == (config, written_ms) and last.at_s >= begun_s - max_age_s
         if emptied or moved_to or not unchanged:
@@ -141,8 +142,8 @@ class HudiTable:
                 return self._opened(missing_ok=missing_ok)
             self._refuse_half_moved(moved_to)
             self._last_read = _Read(config, written_ms, begun_s)
-        self._newest = found
-        return found
+        self._newest = snapshot
+        return snapshot
 
     def _listed_again(self, previous: Snapshot, oldest_s: float) -> Listing:
         folder, changes = previous.config.timeline_folder, None
@@ -161,26 +162,26 @@ class HudiTable:
             )
         self._last_read = _Read(config, None, begun_s)
         listing = self.files.listing(config.timeline_folder)
-        found = Snapshot(self.files, config, listing, self._reload)
-        moved_to = self._moved_to(found, listing)
-        if (moved_to or not found.timeline.instants) and self._read_config() != config:
+        snapshot = Snapshot(self.files, config, listing, self._reload)
+        moved_to = self._moved_to(snapshot, listing)
+        if (moved_to or not snapshot.timeline.instants) and self._read_config() != config:
             return self._opened(missing_ok=missing_ok)
         self._refuse_half_moved(moved_to)
-        self._newest = found
-        return found
+        self._newest = snapshot
+        return snapshot
 
     def _reload(self, previous: Snapshot) -> Snapshot:
         return self.snapshot(previous, max_age_s=-1)
 
-    def _moved_to(self, found: Snapshot, listing: Listing, *, force: bool = False) -> str | None:
+    def _moved_to(self, snapshot: Snapshot, listing: Listing, *, force: bool = False) -> str | None:
         """Return the folder of the other layout, if it contains instants.
 
         An upgrade or downgrade moves the instants before it writes the new version (Hudi 1.2.0,
         ``UpgradeDowngrade``). Without a sign of that, the other folder is not listed.
         """
-        in_layout_1 = found.config.timeline_folder == _LAYOUT_1
+        in_layout_1 = snapshot.config.timeline_folder == _LAYOUT_1
         # The folder of layout 2 is inside that of layout 1, so its listing shows it.
-        sign = "timeline" in listing.names if in_layout_1 else not found.timeline.instants
+        sign = "timeline" in listing.names if in_layout_1 else not snapshot.timeline.instants
         if not (sign or force):
             return None
         other = _LAYOUT_2 if in_layout_1 else _LAYOUT_1

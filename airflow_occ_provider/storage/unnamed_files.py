@@ -53,9 +53,9 @@ def unnamed_files(
             match = _BASE_FILE.fullmatch(name)
             if match:
                 by_time[match[1]].append(f"{partition}/{name}".lstrip("/"))
-    named = {one.time: frozenset(metadata.paths) for one, metadata in commits.items()}
+    named = {instant.time: frozenset(metadata.paths) for instant, metadata in commits.items()}
     rolled_back = {time for _, times in later.rollbacks() for time in times}
-    first = min((one.time for one in later.timeline.completed_writes()), default="")
+    first = min((write.time for write in later.timeline.completed_writes()), default="")
     unknown = [time for time in by_time if not later.timeline.find(time) and time not in rolled_back]
     past = _archived_times(later, [time for time in unknown if time < first])
     for time, paths in sorted(by_time.items()):
@@ -75,7 +75,7 @@ def _archived_times(snapshot: Snapshot, times: Iterable[str]) -> frozenset[str]:
     if not wanted or not snapshot.has_history():
         return frozenset()
     history = snapshot.history()
-    oldest = min((one.time for one in history), default="")
-    return frozenset(one.time for one in history if one.is_write) | {
+    oldest = min((instant.time for instant in history), default="")
+    return frozenset(instant.time for instant in history if instant.is_write) | {
         time for time in wanted if not oldest or time < oldest
     }

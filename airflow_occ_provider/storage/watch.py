@@ -34,13 +34,13 @@ class Observation:
 
         :raises TableUnreadableError: if the storage cannot be read.
         """
-        found = self.pending.get(instant)
-        if found:
-            return found
+        writer = self.pending.get(instant)
+        if writer:
+            return writer
         snapshot = self.snapshot if self.snapshot.timeline.find(instant) else self.snapshot.whole()
-        known = snapshot.timeline.find(instant)
-        if known:
-            return Writer(instant, known.action, Fate.COMMITTED if known.completed else Fate.ALIVE)
+        listed = snapshot.timeline.find(instant)
+        if listed:
+            return Writer(instant, listed.action, Fate.COMMITTED if listed.completed else Fate.ALIVE)
         fate = Fate.ROLLED_BACK if snapshot.rollback_of(instant) else Fate.GONE
         return Writer(instant, "", fate)
 
@@ -84,7 +84,7 @@ class WriterWatch:
         self._unsettled = True  # also after an observation that fails half-way
         if only_timeline:
             listed = self._list().timeline.pending_writes()
-            only_timeline = all(before.timeline.find(one.time) for one in listed)
+            only_timeline = all(before.timeline.find(write.time) for write in listed)
         if not only_timeline:
             changed = self._read_heartbeats()
             due = unsettled or self._is_due(self.clock_ms())
@@ -94,19 +94,24 @@ class WriterWatch:
         now_ms = self._heartbeats_ms
         snapshot = self._snapshot or before
         pending_writes = snapshot.timeline.pending_writes()
-        writes = [one for one in pending_writes if snapshot.reader.planned(one) is None]
+        writes = [write for write in pending_writes if snapshot.reader.planned(write) is None]
         # Without a heartbeat and not listed before the heartbeats were read, it has just begun.
-        known = [one for one in writes if one.time in self._ticks or before.timeline.find(one.time)]
-        pending = {one.time: Writer.pending(one, self._judge(one.time, now_ms)) for one in known}
+        writers = [
+            write for write in writes if write.time in self._ticks or before.timeline.find(write.time)
+        ]
+        pending = {
+            write.time: Writer.pending(write, self._judge(write.time, now_ms)) for write in writers
+        }
         dead = any(writer.fate is Fate.DEAD for writer in pending.values())
-        self._unsettled = dead or len(known) < len(writes) or self._awaits_request(snapshot, now_ms)
+        self._unsettled = dead or len(writers) < len(writes) or self._awaits_request(snapshot, now_ms)
         return Observation(pending, snapshot, self._clock)
 
     def _has_expired(self, snapshot: Snapshot) -> bool:
         """Whether a pending write's heartbeat expired: it may be completed now."""
         return any(
-            not self._judge(one.time, self._heartbeats_ms).live and snapshot.reader.planned(one) is None
-            for one in snapshot.timeline.pending_writes()
+            not self._judge(write.time, self._heartbeats_ms).live
+            and snapshot.reader.planned(write) is None
+            for write in snapshot.timeline.pending_writes()
         )
 
     def _judge(self, instant: str, now_ms: int) -> Heartbeat:
@@ -121,20 +126,21 @@ class WriterWatch:
 
     def _list(self) -> Snapshot:
         self._listed_ms = self.clock_ms()
-        found = self.table.snapshot(self._snapshot, max_age_s=self.rule.tolerance_ms / 1000)
-        if self._awaits_request(found, self._heartbeats_ms):  # it may be older than what was listed
-            found = found.whole()
-        self._snapshot = found
-        return found
+        snapshot = self.table.snapshot(self._snapshot, max_age_s=self.rule.tolerance_ms / 1000)
+        if self._awaits_request(snapshot, self._heartbeats_ms):  # it may be older than what was listed
+            snapshot = snapshot.whole()
+        self._snapshot = snapshot
+        return snapshot
 
     def _read_heartbeats(self) -> bool:
         """Read the heartbeats; return whether the set of writers changed."""
-        begun_ms, known = self.clock_ms(), self._ticks
+        begun_ms = self.clock_ms()
+        before = self._ticks
         ticks = self.table.files.heartbeats()
         if self._heartbeats_ms:
             self._compare_clocks(ticks, self._heartbeats_ms, self.clock_ms())
         self._ticks, self._heartbeats_ms = ticks, begun_ms
-        return ticks.keys() != known.keys()
+        return ticks.keys() != before.keys()
 
     def _compare_clocks(self, ticks: Mapping[str, int], after_ms: int, before_ms: int) -> None:
         for instant, written_ms in ticks.items():

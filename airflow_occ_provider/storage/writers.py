@@ -35,13 +35,13 @@ class JudgedWrites:
     """The pending writes of a table, without those of table services.
 
     :param snapshot: the table after the heartbeats were listed.
-    :param known: the heartbeat of each that was listed before and after them.
+    :param heartbeats: the heartbeat of each that was listed before and after them.
     :param begun: those that began in between.
     :param awaited: requested times of the live heartbeats that have no instant yet.
     """
 
     snapshot: Snapshot
-    known: Mapping[Instant, Heartbeat]
+    heartbeats: Mapping[Instant, Heartbeat]
     begun: tuple[Instant, ...]
     awaited: frozenset[str]
 
@@ -68,13 +68,13 @@ def judge_writes(
     later = table.snapshot(snapshot) if is_due else snapshot
     pending = later.timeline.pending_writes()
     plans = map_concurrently(later.reader.planned, pending)
-    writes = [one for one in pending if plans[one] is None]
-    known = [one for one in writes if snapshot.timeline.find(one.time)]
+    writes = [write for write in pending if plans[write] is None]
+    before = [write for write in writes if snapshot.timeline.find(write.time)]
     judged = {name: rule.judge(ms, now_ms) for name, ms in heartbeats.items()}
     return JudgedWrites(
         later,
-        {one: judged.get(one.time) or rule.judge(None, now_ms) for one in known},
-        tuple(one for one in writes if one not in known),
+        {write: judged.get(write.time) or rule.judge(None, now_ms) for write in before},
+        tuple(write for write in writes if write not in before),
         frozenset(
             name for name, beat in judged.items() if beat.live and later.timeline.find(name) is None
         ),
@@ -89,7 +89,7 @@ def pending_writers(
     :raises TableUnreadableError: if the storage cannot be read.
     """
     judged = judge_writes(table, snapshot, rule)
-    return _pending(judged.snapshot, judged.known)
+    return _pending(judged.snapshot, judged.heartbeats)
 
 
 def living_writers(
@@ -102,7 +102,9 @@ def living_writers(
     :raises TableUnreadableError: if the storage cannot be read.
     """
     judged = judge_writes(table, snapshot, rule)
-    return _pending(judged.snapshot, {one: beat for one, beat in judged.known.items() if beat.live})
+    return _pending(
+        judged.snapshot, {write: beat for write, beat in judged.heartbeats.items() if beat.live}
+    )
 
 
 def pending_table_services(
@@ -116,12 +118,16 @@ def pending_table_services(
     """
     now_ms = round(time.time() * 1000)
     heartbeats = snapshot.heartbeats()
-    pending = [one for one in snapshot.timeline if not one.completed]
-    plans = map_concurrently(snapshot.reader.planned, (one for one in pending if one.is_write))
-    services = (
-        one for one in pending if one.action in TABLE_SERVICE_ACTIONS or plans.get(one) is not None
+    pending = [instant for instant in snapshot.timeline if not instant.completed]
+    plans = map_concurrently(
+        snapshot.reader.planned, (instant for instant in pending if instant.is_write)
     )
-    judged = {one: rule.judge(heartbeats.get(one.time), now_ms) for one in services}
+    services = (
+        instant
+        for instant in pending
+        if instant.action in TABLE_SERVICE_ACTIONS or plans.get(instant) is not None
+    )
+    judged = {instant: rule.judge(heartbeats.get(instant.time), now_ms) for instant in services}
     return _pending(snapshot, judged)
 
 
@@ -132,19 +138,20 @@ def pending_actions(snapshot: Snapshot, rule: HeartbeatRule = DEFAULT_RULE) -> t
 
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    pending = [one for one in snapshot.timeline if not one.completed and one.action not in _OF_DATA]
+    begun = (instant for instant in snapshot.timeline if not instant.completed)
+    pending = [instant for instant in begun if instant.action not in _OF_DATA]
     if not pending:
         return ()
     now_ms, heartbeats = round(time.time() * 1000), snapshot.heartbeats()
     times, actions = snapshot.times_of(pending), list[PendingAction]()
-    for one in pending:
-        is_rollback = one.action in ("rollback", "restore")
-        victims = snapshot.reader.rolled_back_times(one) if is_rollback else frozenset[str]()
+    for instant in pending:
+        is_rollback = instant.action in ("rollback", "restore")
+        victims = snapshot.reader.rolled_back_times(instant) if is_rollback else frozenset[str]()
         actions.append(
             PendingAction(
-                one,
-                max(filter(None, times[one]), default=None),
-                rule.judge(heartbeats.get(one.time), now_ms).live,
+                instant,
+                max(filter(None, times[instant]), default=None),
+                rule.judge(heartbeats.get(instant.time), now_ms).live,
                 victims,
                 bool(victims) and not any(snapshot.timeline.find(time) for time in victims),
             )
@@ -153,5 +160,5 @@ def pending_actions(snapshot: Snapshot, rule: HeartbeatRule = DEFAULT_RULE) -> t
 
 
 def _pending(snapshot: Snapshot, judged: Mapping[Instant, Heartbeat]) -> tuple[PendingInstant, ...]:
-    operations = map_concurrently(lambda one: snapshot.operation(one, judged[one]), judged)
-    return tuple(PendingInstant(operations[one], heartbeat) for one, heartbeat in judged.items())
+    operations = map_concurrently(lambda instant: snapshot.operation(instant, judged[instant]), judged)
+    return tuple(PendingInstant(operations[instant], heartbeat) for instant, heartbeat in judged.items())
