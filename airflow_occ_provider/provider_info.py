@@ -66,7 +66,7 @@ _UI_ATTEMPTS_TAB = {
 def get_provider_info() -> dict[str, Any]:
     """Return the provider's metadata (Airflow's ``provider_info.schema.json``)."""
     locks = [form() for form in LOCK_FORMS]
-    lock_modules = [one["hook-class-name"].rpartition(".")[0] for one in locks]
+    lock_modules = [form["hook-class-name"].rpartition(".")[0] for form in locks]
     return {
         "package-name": "airflow-occ-provider",
         "name": "Hudi OCC",
@@ -122,5 +122,5 @@ def get_provider_info() -> dict[str, Any]:
 
 
 def _modules(package: str, *names: str, others: Iterable[str] = ()) -> list[dict[str, Any]]:
-    own = (f"airflow_occ_provider.{package}.{name}" for name in names)
-    return [{"integration-name": _HUDI, "python-modules": [*own, *others]}]
+    modules = (f"airflow_occ_provider.{package}.{name}" for name in names)
+    return [{"integration-name": _HUDI, "python-modules": [*modules, *others]}]

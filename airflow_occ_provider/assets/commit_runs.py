@@ -55,14 +55,14 @@ class RunPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as a JSON object."""
-        runs = [{"run_id": one.run_id, "commits": list(one.commits)} for one in self.runs]
+        runs = [{"run_id": run.run_id, "commits": list(run.commits)} for run in self.runs]
         return {"before": self.before.to_json(), "after": self.after.to_json(), "runs": runs}
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> RunPlan:
+    def from_json(cls, record: Mapping[str, Any]) -> RunPlan:
         """Return the plan of a JSON object."""
-        runs = tuple(CommitRun(one["run_id"], tuple(one["commits"])) for one in kept["runs"])
-        return cls(Checkpoint.from_json(kept["before"]), Checkpoint.from_json(kept["after"]), runs)
+        runs = tuple(CommitRun(run["run_id"], tuple(run["commits"])) for run in record["runs"])
+        return cls(Checkpoint.from_json(record["before"]), Checkpoint.from_json(record["after"]), runs)
 
 
 def refuse_unusable_name(consumer: str) -> None:
@@ -86,10 +86,10 @@ def instants_of(events: Mapping[Any, Sequence[Any]], table: str, timeline: Timel
     :param table: canonical base path of the table.
     :param timeline: of the table: a task's event does not say which one it wrote.
     """
-    for extra in (one.extra or {} for several in events.values() for one in several):
+    for extra in (event.extra or {} for several in events.values() for event in several):
         payload = extra.get("payload")
         if isinstance(payload, Mapping) and payload.get("table") == table:
-            yield from (one["instant"] for one in payload["commits"])
+            yield from (commit["instant"] for commit in payload["commits"])
         elif timeline.find(str(extra.get("instant"))):
             yield extra["instant"]
 
@@ -102,16 +102,16 @@ def planned_runs(
     :param since: the consumer's checkpoint.
     :param per_commit: whether each commit has a run, or all together have one.
     """
-    kept: Any = consumer.state.get(PLAN_KEY)
-    if isinstance(kept, dict) and kept["table"] == consumer.table:
-        plan = RunPlan.from_json(kept)
+    record: Any = consumer.state.get(PLAN_KEY)
+    if isinstance(record, dict) and record["table"] == consumer.table:
+        plan = RunPlan.from_json(record)
         if plan.before == since:  # else the checkpoint has moved, or was set anew
             return plan
-    found = new_commits(snapshot, since, wanted, most=MOST_COMMITS)
-    commits = found.commits
-    batches = [(one,) for one in commits] if per_commit else [commits] if commits else []
-    runs = tuple(_run(consumer.name, one) for one in batches)
-    return RunPlan(since, found.checkpoint, runs, found.made_anew)
+    news = new_commits(snapshot, since, wanted, most=MOST_COMMITS)
+    commits = news.commits
+    batches = [(commit,) for commit in commits] if per_commit else [commits] if commits else []
+    runs = tuple(_run(consumer.name, batch) for batch in batches)
+    return RunPlan(since, news.checkpoint, runs, news.made_anew)
 
 
 def carry_out(consumer: Consumer, plan: RunPlan, dag_id: str) -> None:

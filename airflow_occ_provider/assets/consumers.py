@@ -51,23 +51,23 @@ class Consumer:
         :raises ConfigurationError: if it has read another table, or for another purpose.
         :raises CheckpointLostError: if its checkpoint was written by another release.
         """
-        kept = self.state.get(CHECKPOINT_KEY)
-        if not isinstance(kept, dict):
+        record = self.state.get(CHECKPOINT_KEY)
+        if not isinstance(record, dict):
             return None
-        if kept.get("table") != self.table:
+        if record.get("table") != self.table:
             raise ConfigurationError(
                 "consumer",
-                f"{self.name!r} reads {kept.get('table')}, not {self.table}",
+                f"{self.name!r} reads {record.get('table')}, not {self.table}",
                 remedy="name another consumer, or set its checkpoint for this table with `airflow hudi "
                 "checkpoints set`",
             )
-        if kept.get("purpose", self.purpose) != self.purpose:
+        if record.get("purpose", self.purpose) != self.purpose:
             raise ConfigurationError(
                 "consumer",
-                f"{self.name!r} has the checkpoint of {kept['purpose']}, not of {self.purpose}",
+                f"{self.name!r} has the checkpoint of {record['purpose']}, not of {self.purpose}",
                 remedy="name another consumer, or set it with `airflow hudi checkpoints set`",
             )
-        return read_checkpoint(self.name, kept)
+        return read_checkpoint(self.name, record)
 
     def move(self, before: Checkpoint | None, after: Checkpoint) -> None:
         """Record what it has read.
@@ -135,13 +135,13 @@ def consumer_state(table: str, checkpoint: Checkpoint | None) -> dict[str, Any]:
     return {"table": table, "checkpoint": checkpoint.to_json() if checkpoint else None}
 
 
-def read_checkpoint(consumer: str, kept: dict[str, Any]) -> Checkpoint | None:
+def read_checkpoint(consumer: str, record: dict[str, Any]) -> Checkpoint | None:
     """Return the checkpoint in the stored state of a consumer.
 
     :raises CheckpointLostError: if it was written by another release.
     """
     try:
-        return Checkpoint.from_json(kept["checkpoint"]) if kept["checkpoint"] else None
+        return Checkpoint.from_json(record["checkpoint"]) if record["checkpoint"] else None
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointLostError(
             f"the checkpoint of the consumer {consumer!r} cannot be read: {error}",
