@@ -11,6 +11,7 @@ import pytest
 os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow_occ_tests_")
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
+pytest.register_assert_rewrite("tests.support")
 pytest_plugins = [
     "airflow_occ_provider.embedded.pytest_plugin",
     "airflow_occ_provider.testing.lease_store",

@@ -14,7 +14,7 @@ from airflow_occ_provider.errors import OccError, WriteConflictError
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.table import HudiTable
 from tests.observed import until
-from tests.unit.test_record import Store, Task
+from tests.support.task_state import Store, Task
 from tests.writers import JOB, NO_METADATA_TABLE
 
 

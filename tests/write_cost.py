@@ -24,8 +24,8 @@ from tests.contract import stand_in_spark
 from tests.faulty_proxy import FaultyProxy, Request
 from tests.services.versitygw import EmbeddedVersitygw
 from tests.stores import BUCKET
+from tests.support.task_state import Instance, Store
 from tests.table_properties import table_properties
-from tests.unit.test_record import Instance, Store
 
 PACKAGE = Path(__file__).parents[1] / "airflow_occ_provider"
 

@@ -10,8 +10,8 @@ from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from airflow_occ_provider.storage.table import HudiTable
-from tests.contract.test_continued import Process, World
-from tests.unit.test_earlier_writer import Pair
+from tests.support.continued_tries import Process, World
+from tests.support.earlier_writer import Pair
 
 REQUESTED = "INFO ActiveTimelineV2: Creating a new instant [==>{}__commit__REQUESTED]"
 

@@ -19,8 +19,8 @@ from airflow_occ_provider.operators.waits import _trigger
 from airflow_occ_provider.triggers import base, shared_queue
 from airflow_occ_provider.triggers import driver as module
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
-from tests.contract.test_continued import PATIENCE_S, Process, World, deferred, ends
-from tests.unit.test_early_stop import Race
+from tests.support.continued_tries import PATIENCE_S, Process, World, deferred, ends
+from tests.support.early_stop import Race
 
 REQUESTED = "INFO ActiveTimelineV2: Creating a new instant [==>{}__commit__REQUESTED]"
 PREFERRING = {STRATEGY_OPTION: Strategy.SIMPLE.class_name}

@@ -13,7 +13,7 @@ from airflow_occ_provider.submitters import followed_driver
 from airflow_occ_provider.submitters.output import AHEAD, BATCH
 from tests.local_drivers import local_driver
 from tests.observed import until
-from tests.unit.test_private_folder import offer_in
+from tests.support.offers import offer_in
 
 KEY = f"key-of-a-printing-job-{os.getpid()}"
 LINE = 100

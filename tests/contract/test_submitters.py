@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import subprocess
@@ -14,10 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.attempts.attempt import Attempt
-from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.earlier_tries import end_earlier_drivers
-from airflow_occ_provider.attempts.identity import IDENTITY_KEY, Signature
+from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TryKey
@@ -30,7 +27,6 @@ from airflow_occ_provider.hooks.places import PlacedTask
 from airflow_occ_provider.hooks.spark import spark_hook
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
@@ -38,15 +34,13 @@ from airflow_occ_provider.submitters.place import Place
 from tests.contract import folder_job
 from tests.contract.in_memory_submitter import Cluster, InMemorySubmitter
 from tests.local_drivers import local_driver
+from tests.support.hand_made_tables import T1, C, add, begin
+from tests.support.recorded_attempts import KEY, LOG, REQUESTED, Store, attempt_of, journal
 from tests.unit.reports import fact
-from tests.unit.test_table import T1, C, add, begin
 from tests.yarn_script import script_driver
 
-LOG = logging.getLogger(__name__)
-KEY = f"key-of-a-task-run-{os.getpid()}"  # a later try ends all processes with its key
 PATIENCE_S = 60
 INTERVAL = "hoodie.client.heartbeat.interval_in_ms"
-REQUESTED = f"x INFO ActiveTimelineV2: Creating a new instant [==>{T1}__commit__REQUESTED]"
 
 
 def says_three_lines(say, _):
@@ -275,16 +269,6 @@ def test_a_driver_that_cannot_be_recorded_does_nothing(submitter, tmp_path):
 # An attempt over a submitter.
 
 
-class Store:
-    record = None
-
-    def get(self):
-        return self.record
-
-    def set(self, record):
-        self.record = record
-
-
 def commits(folder):
     def job(say, _):
         say(REQUESTED)
@@ -306,17 +290,6 @@ def dies_with_a_ghost(folder):
 
 def fails_before_it_writes(_):
     return lambda say, _: say(fact("protected", options=1)) or say("the input is not there") or 1
-
-
-def attempt_of(folder, one, submitter, **more):
-    table, signature = HudiTable(str(folder.parent)), Signature(KEY, "dag", "run", "task")
-    return Attempt(one, table, signature, Driver(submitter), log=LOG, **more)
-
-
-def journal(store, number=1):
-    one = Journal(store, TryKey(number, 5))
-    one.record = replace(one.record, identity=KEY)
-    return one
 
 
 @pytest.mark.parametrize("kind", [commits, dies_with_a_ghost, fails_before_it_writes])

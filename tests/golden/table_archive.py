@@ -7,6 +7,8 @@ import os
 import zipfile
 from pathlib import Path
 
+FOLDER = Path(__file__).parent / "tables"
+"""The recorded tables, by release of Hudi."""
 MTIMES = "mtimes.json"
 _TABLE = "table/"
 

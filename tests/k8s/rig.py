@@ -34,8 +34,8 @@ from tests.k8s.jobs.insert_rows import ROWS
 from tests.k8s.pod_script import api, has_begun
 from tests.k8s.spark import CONNECTION, NAMESPACE, environment, prepare_namespace
 from tests.k8s.stand_in import PLACE
+from tests.support.hand_made_tables import add
 from tests.table_properties import table_properties
-from tests.unit.test_table import add
 
 MOST_TRIES = 6
 MOST_DRAWS = 2  # for each run, as a fault may meet nothing

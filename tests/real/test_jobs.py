@@ -2,58 +2,33 @@
 
 from __future__ import annotations
 
-import inspect
 import shutil
 from pathlib import Path
 
 import pytest
 
 from airflow_occ_provider.attempts.commit import earlier_commit
-from airflow_occ_provider.attempts.jobs import Function, MainClass, Sql
+from airflow_occ_provider.attempts.jobs import MainClass, Sql
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE
 from airflow_occ_provider.attempts.streamer import streamer_arguments
 from airflow_occ_provider.errors import CommitStateUnknownError
 from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.storage.table import HudiTable
-from tests.differential.session import compile_scala
+from tests.support.real_jobs import (
+    JOBS,
+    MERGE,
+    NEW_TABLE,
+    committed,
+    function,
+    main_jar,
+    returns_rows,
+    rows_are,
+)
 from tests.suspended import resume, suspend
-from tests.writers import NO_METADATA_TABLE, Writer, inflight, served, wait_for
+from tests.writers import Writer, inflight, served, wait_for
 
 pytestmark = pytest.mark.real
-JOBS = Path(__file__).parents[1] / "jobs"
-NEW_TABLE = {
-    **NO_METADATA_TABLE,
-    "hoodie.table.name": "t",
-    "hoodie.datasource.write.recordkey.field": "k",
-    "hoodie.datasource.write.partitionpath.field": "p",
-    "hoodie.datasource.write.precombine.field": "v",
-}
-
-MERGE = """
-    -- the changes; this is no statement
-    CREATE TEMPORARY VIEW changes AS
-    SELECT 'k1' AS k, 'a' AS p, 10 AS v UNION ALL SELECT 'k;9', 'a', 9;
-    MERGE INTO t USING changes AS c ON t.k = c.k
-    WHEN MATCHED THEN UPDATE SET t.v = t.v + c.v WHEN NOT MATCHED THEN INSERT *;
-"""
-
-
-def returns_rows(spark, first, number):
-    return spark.range(first, first + number).selectExpr(
-        "concat('k', id) as k", "'a' as p", "cast(id as int) as v"
-    )
-
-
-def checks_and_writes_nothing(spark, expected):
-    rows = spark.read.format("hudi").load(expected["table"]).select("k", "v").collect()
-    found = {row.k: row.v for row in rows}
-    assert len(found) == len(rows), rows
-    assert found == expected["rows"], found
-
-
-def function(table, called, **arguments):
-    return Function(called.__name__, inspect.getsource(called), str(table), arguments)
 
 
 @pytest.fixture(scope="module")
@@ -69,25 +44,6 @@ def table(hudi_stack, tmp_path_factory):
 @pytest.fixture
 def copied(table, tmp_path):
     return Path(shutil.copytree(table, tmp_path / "t"))
-
-
-def committed(writer, records):
-    """Run a writer to its signed, protected commit of so many records."""
-    settlement = writer.run()
-    assert settlement.outcome is Outcome.COMMITTED, writer.log[-6000:]
-    metadata = settlement.commit.metadata
-    assert metadata.extra["_airflow_identity"] == writer.identity
-    assert '{"fact": "protected", ' in writer.log
-    assert "Successfully resolved conflicts, if any" in writer.log
-    assert metadata.records == records
-    return settlement
-
-
-def rows_are(stack, table, rows, kind=Writer):
-    """Check a table's rows by a function that writes nothing."""
-    job = function(table, checks_and_writes_nothing, expected={"table": str(table), "rows": rows})
-    writer = kind(stack, table, job=job)
-    assert writer.run().outcome is Outcome.NOTHING_WRITTEN, writer.log[-6000:]
 
 
 def test_a_merge_and_a_function_commit_signed(hudi_stack, copied):
@@ -128,13 +84,6 @@ def test_sql_of_another_table_of_the_catalog_is_not_run(hudi_stack, copied, tmp_
 @pytest.fixture(scope="module")
 def jar(hudi_stack, tmp_path_factory):
     return main_jar(hudi_stack.hudi_version, tmp_path_factory.mktemp("main"))
-
-
-def main_jar(hudi_version, folder):
-    """Return a jar with a main class that writes, and one in the place of Hudi Streamer."""
-    classes = compile_scala(JOBS / "written_by_main.scala", hudi_version)
-    packed = shutil.make_archive(str(folder / "main"), "zip", classes)
-    return str(Path(packed).rename(folder / "main.jar"))
 
 
 @pytest.mark.nightly

@@ -10,7 +10,15 @@ from airflow_occ_provider.attempts.streamer import streamer_arguments
 from airflow_occ_provider.embedded.bundle import find_bundle
 from airflow_occ_provider.in_driver.run_main import STREAMER
 from tests.in_yarn import YarnStack, YarnWriter
-from tests.real.test_jobs import MERGE, NEW_TABLE, committed, function, main_jar, returns_rows, rows_are
+from tests.support.real_jobs import (
+    MERGE,
+    NEW_TABLE,
+    committed,
+    function,
+    main_jar,
+    returns_rows,
+    rows_are,
+)
 
 pytestmark = [pytest.mark.real, pytest.mark.yarn, pytest.mark.nightly]
 

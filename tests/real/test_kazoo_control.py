@@ -5,14 +5,8 @@ kazoo's own ``Lock`` is the control: the check that the queue passes must find i
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import threading
 import time
 import uuid
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
@@ -21,53 +15,11 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.real.lease_holder import asked
+from tests.support.kazoo_holder import holder
 from tests.suspended import resume, suspend
 
 pytestmark = pytest.mark.real
 WATCHED_S = 2.0
-
-
-class Holder:
-    """A process that holds a lease, and what it has printed."""
-
-    def __init__(self, kind: str, hosts: str, path: str) -> None:
-        self.said: list[dict[str, object]] = []
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.real.lease_holder", kind, hosts, path],
-            cwd=Path(__file__).parents[2],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def wait_until_held(self) -> None:
-        deadline = time.monotonic() + 30
-        while not any(one["held"] for one in list(self.said)):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait(10)
-        self._reader.join(10)
-        self.process.stdout.close()
-
-    def _read(self) -> None:
-        for said in self.process.stdout:
-            if said.endswith("\n"):
-                self.said.append(json.loads(said))
-
-
-@contextmanager
-def holder(kind, hosts, path):
-    one = Holder(kind, hosts, path)
-    try:
-        one.wait_until_held()
-        yield one
-    finally:
-        one.end()
 
 
 def said_while_another_held(one, granted_s):

@@ -21,7 +21,7 @@ from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.queue import Queue
 from tests.real.lease_holder import TTL_MS, asked
 from tests.real.queues import asks
-from tests.real.test_kazoo_control import holder
+from tests.support.kazoo_holder import holder
 from tests.suspended import suspended
 
 pytestmark = pytest.mark.real

@@ -4,53 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sqlite3
 import time
 
 import psutil
 import pytest
 
-from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.storage.table import HudiTable
-from tests.faults.processes import drivers
+from tests.support.airflow_runs import SPARK_STARTED, driver_of, error_of, session_of, signatures
 from tests.system.dags.refused import CASES
 from tests.writers import JOB, commit_lock_held, has_markers, inflight
 
 pytestmark = pytest.mark.system
-SPARK_STARTED = "Spark-Submit cmd"
 FIELDS = {
     "missing_spark_connection": "conn_id",
     "unreachable_zookeeper": "ZooKeeper at 127.0.0.1:1",
     "site_eager": "eager/hudi-defaults.conf",
 }
-
-
-def signatures(table):
-    snapshot = HudiTable(str(table)).snapshot()
-    commits = [snapshot.reader.commit(i) for i in snapshot.timeline.completed_writes()]
-    return [Signature.from_extra(commit.extra) for commit in commits]
-
-
-def driver_of(table):
-    """Return the JVM of the driver that writes a table."""
-    return next(iter(drivers(table)), None)
-
-
-def session_of(leader):
-    """Return the running processes of a session."""
-    found = []
-    for process in psutil.process_iter(["status"]):
-        with contextlib.suppress(OSError):
-            if os.getsid(process.pid) == leader and process.info["status"] != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
-
-
-def error_of(airflow, run, task_id):
-    """Return what the UI shows of the error that ended a try."""
-    path = f"/dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/{task_id}/logs/1"
-    return json.dumps(airflow.call("GET", f"{path}?full_content=true")["content"])
 
 
 def test_contradicting_settings_are_refused_before_spark_starts(airflow, start, tmp_path):

@@ -10,9 +10,8 @@ from tests.demo import yarn_connection
 from tests.faults.rig import SETTINGS
 from tests.rows import count_rows
 from tests.services.celery import CeleryAirflow
+from tests.support.airflow_runs import JOB, ONCE, driver_of, session_of, signatures
 from tests.system.conftest import DAGS, Run, add_connections
-from tests.system.test_airflow import driver_of, session_of, signatures
-from tests.system.test_one_commit import JOB, ONCE
 
 pytestmark = [pytest.mark.system, pytest.mark.yarn, pytest.mark.nightly]
 

@@ -9,9 +9,9 @@ import pytest
 
 from airflow_occ_provider.storage.table import HudiTable
 from tests.rows import count_rows
+from tests.support.airflow_runs import unpause_and_parse
 from tests.system.conftest import Run
 from tests.system.rivals import states, wait_for_state
-from tests.system.test_watched import unpause_and_parse
 from tests.writers import wait_for
 
 pytestmark = pytest.mark.system

@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from airflow.models.taskinstancekey import TaskInstanceKey
@@ -18,13 +17,11 @@ from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.storage.table import HudiTable
 from tests.rows import count_rows
 from tests.services.airflow import EmbeddedAirflow
+from tests.support.airflow_runs import JOB, ONCE, clear, driver_of, session_of, signatures
 from tests.system.conftest import DAGS, Run, add_connections
-from tests.system.test_airflow import driver_of, session_of, signatures
 
 pytestmark = pytest.mark.system
-JOB = Path(__file__).parents[1] / "jobs" / "stepped_write.py"
 SAME = TaskInstanceKey("once", "write", "same", try_number=1, map_index=-1)
-ONCE = Counter({str(number): 1 for number in range(20)})
 
 
 @pytest.fixture
@@ -32,16 +29,6 @@ def paths(tmp_path):
     gate = tmp_path / "gate"
     gate.mkdir()
     return {"job": JOB, "table": tmp_path / "t", "gate": gate}
-
-
-def clear(run, *task_ids):
-    body = {
-        "dry_run": False,
-        "dag_run_id": run.run_id,
-        "only_failed": False,
-        "task_ids": list(task_ids or ("write",)),
-    }
-    run.airflow.call("POST", f"/dags/{run.dag_id}/clearTaskInstances", body)
 
 
 def wait_for_try(run, number, state):

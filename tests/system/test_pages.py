@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from tests.system.test_one_commit import JOB
+from tests.support.airflow_runs import JOB
 
 pytestmark = pytest.mark.system
 _TIMEOUT_S = 60

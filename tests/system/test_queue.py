@@ -8,6 +8,7 @@ import pytest
 
 from airflow_occ_provider.attempts.identity import Signature
 from tests.rows import count_rows
+from tests.support.airflow_runs import SPARK_STARTED, clear, driver_of, error_of
 from tests.system.rivals import (
     TTL_S,
     commits,
@@ -21,8 +22,6 @@ from tests.system.rivals import (
     wait_for_trigger,
     waiting,
 )
-from tests.system.test_airflow import SPARK_STARTED, driver_of, error_of
-from tests.system.test_one_commit import clear
 from tests.table_properties import table_properties
 from tests.writers import LOCK_BASE_PATH
 

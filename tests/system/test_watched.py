@@ -15,6 +15,7 @@ from airflow_occ_provider.in_driver import table_service as service_job
 from airflow_occ_provider.storage.service_plans import pending_plans
 from airflow_occ_provider.storage.table import HudiTable
 from tests.rows import count_rows
+from tests.support.airflow_runs import unpause_and_parse
 from tests.system.conftest import Run
 from tests.system.dags.watched import INTERVAL_MS, MISSES
 from tests.system.rivals import conf, states, wait_for_state
@@ -106,14 +107,6 @@ def watch_assets(airflow, dag_id):
     )
     with closing(sqlite3.connect(airflow.database, 300)) as database:
         wait_for("the asset's watcher", lambda: database.execute(watched).fetchall())
-
-
-def unpause_and_parse(airflow, *dag_ids):
-    """Unpause DAGs; the assets of the first are watched only once its file is read again."""
-    for dag_id in dag_ids:
-        airflow.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
-    file = airflow.call("GET", f"/dags/{dag_ids[0]}")["file_token"]
-    airflow.call("PUT", f"/parseDagFile/{file}")
 
 
 def assert_reported_by_the_asset(airflow, ghost):

@@ -6,10 +6,12 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.operators import airflow_task_run
+from airflow_occ_provider.operators.hudi_incremental_read import WINDOW_CONF
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers import base, commit, shared_watch
 from tests.memory_store import MemoryStore
@@ -97,3 +99,21 @@ def scripted(tmp_path, folder, queue, monkeypatch):
     )
     monkeypatch.setattr(airflow_task_run, "lock_hook", lambda _: hook)
     return scripted_spark.ScriptedSpark(home, str(folder.parent))
+
+
+@pytest.fixture
+def jobs(monkeypatch):
+    """The windows that jobs got; a job fails as often as it is told."""
+    found = []
+
+    def execute(self, _):
+        found.append(json.loads(self.conf[WINDOW_CONF]))
+        if failing := getattr(execute, "fails", 0):
+            execute.fails = failing - 1
+            raise RuntimeError("the job failed")
+
+    monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
+    found_execute = execute
+    found_execute.fails = 0
+    jobs.execute = execute
+    return found

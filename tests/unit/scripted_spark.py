@@ -10,7 +10,7 @@ import json
 
 from airflow_occ_provider.hudi.writer.options import zookeeper_lock_options
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from tests.unit.test_record import Store, Task
+from tests.support.task_state import Store, Task
 
 LOCK = zookeeper_lock_options(
     "localhost:2181",

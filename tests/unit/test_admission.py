@@ -39,7 +39,7 @@ from airflow_occ_provider.task import deployment
 from airflow_occ_provider.task.run import open_journal
 from tests.memory_store import MemoryStore
 from tests.policies import with_policy
-from tests.unit.test_record import Instance, Store
+from tests.support.task_state import Instance, Store
 
 SCOPE = Scope.of("s3://lake/trips", ["dt=1"])
 OWNER, HOUR, LOG = Owner(("d", "r", "t")), timedelta(hours=1), logging.getLogger("test")

@@ -306,3 +306,16 @@ def test_no_test_changes_a_module_of_the_whole_process():
         if changes.search(line) and path.name != "patched.py"
     ]
     assert not found, "tests.patched.only_in changes it for one module alone"
+
+
+def test_no_test_imports_a_test():
+    """What several tests use is a module of ``tests/support``: each test can be moved alone."""
+    tests = ROOT.parent / "tests"
+    imported = [
+        f"{path.relative_to(tests)}: {ast.unparse(node)}"
+        for path in sorted(tests.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and re.search(r"\btests\.[\w.]*\btest_|^from tests\S* import .*\btest_", ast.unparse(node))
+    ]
+    assert imported == []

@@ -15,15 +15,14 @@ from airflow_occ_provider.attempts.claim import (
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.format.partition_path import rejection_reason
 from airflow_occ_provider.hudi.format.table_config import TableConfig
-from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Request, Scope
 from airflow_occ_provider.storage.address import canonical_table, is_one_table
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
+from tests.support.write_runs import IN_PROCESS
 
 TABLE = "s3://lake/trips"
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables"
-IN_PROCESS = {LOCK_PROVIDER: "org.apache.hudi.client.transaction.lock.InProcessLockProvider"}
 HIVE = {
     "hoodie.table.partition.fields": "dt,hour",
     "hoodie.datasource.write.hive_style_partitioning": "true",

@@ -10,7 +10,7 @@ from airflow.cli.cli_parser import get_parser
 from airflow_occ_provider.assets.consumers import consumer_state
 from airflow_occ_provider.cli import checkpoints
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, CommitPosition, Order
-from tests.unit.test_commit_trigger import C, T, complete
+from tests.support.commit_triggers import C, T, complete
 
 
 class Backend(dict):

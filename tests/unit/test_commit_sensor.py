@@ -15,9 +15,9 @@ from airflow.sdk.exceptions import AirflowSensorTimeout, TaskDeferred
 from airflow_occ_provider.errors import ConfigurationError, OccError
 from airflow_occ_provider.sensors.commit import HudiCommitSensor
 from airflow_occ_provider.triggers import base, commit
+from tests.support.commit_triggers import C, T, complete, instants
+from tests.support.task_state import Store
 from tests.table_properties import table_properties
-from tests.unit.test_commit_trigger import C, T, complete, instants
-from tests.unit.test_record import Store
 
 ME = {"identity": "me", "dag_id": "dag", "run_id": "run", "task_id": "task"}
 

@@ -6,38 +6,27 @@ import asyncio
 import shutil
 import time
 from contextlib import aclosing
-from types import SimpleNamespace
 
 import pytest
 from airflow.models.trigger import Trigger
 
 from airflow_occ_provider.attempts.new_commits import all_seen
-from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
-from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers import base, commit, shared_watch
 from airflow_occ_provider.triggers.commit import HudiCommitTrigger
+from tests.support.commit_triggers import (
+    PATIENCE_S,
+    C,
+    StateStore,
+    T,
+    complete,
+    events,
+    instants,
+    of_asset,
+    of_task,
+    seen,
+)
 from tests.table_properties import table_properties
-from tests.unit.test_metadata import RECORD, avro
-
-TASK = SimpleNamespace(dag_id="d", run_id="r", task_id="s")
-T = [f"202611210925{number:02}000" for number in range(60)]
-C = [f"202611210926{number:02}000" for number in range(60)]
-PATIENCE_S = 30
-
-
-class StateStore(dict):
-    """An asset's state store, which may be out of order."""
-
-    fails = False
-
-    async def aget(self, key, default=None):
-        return self.get(key, default)
-
-    async def aset(self, key, value):
-        if self.fails:
-            raise RuntimeError("the asset is not active")
-        self[key] = value
 
 
 @pytest.fixture(autouse=True)
@@ -56,53 +45,6 @@ def nothing_left():
 @pytest.fixture
 def store():
     return StateStore()
-
-
-def complete(folder, number, *, operation="UPSERT", signed=None, action="commit", completed=None):
-    extra = {f"{SIGNATURE_PREFIX}{key}": value for key, value in (signed or {}).items()}
-    record = {**RECORD, "operationType": operation, "extraMetadata": extra}
-    (folder / "timeline" / f"{T[number]}.{action}.requested").touch()
-    name = f"{T[number]}_{completed or C[number]}.{action}"
-    (folder / "timeline" / name).write_bytes(avro(record))
-
-
-def of_task(folder, **given):
-    trigger = HudiCommitTrigger(table=str(folder.parent), poll_s=0.02, **given)
-    trigger._task_instance = TASK
-    return trigger
-
-
-def of_asset(folder, store, **given):
-    trigger = of_task(folder, **given)
-    trigger._task_instance, trigger.trigger_id = None, 1
-    trigger.asset_state_store = store
-    return trigger
-
-
-def events(trigger, count, between=lambda: None):
-    """Return so many events; call a function whenever one was taken, or waited for."""
-
-    async def run():
-        found = []
-        async with asyncio.timeout(PATIENCE_S), aclosing(trigger.run()) as running:
-            while len(found) < count:
-                waiting = asyncio.ensure_future(anext(running))
-                while not waiting.done():
-                    between()
-                    await asyncio.wait([waiting], timeout=0.05)
-                found.append(waiting.result().payload)
-        return found
-
-    return asyncio.run(run())
-
-
-def instants(event):
-    return [one["instant"] for one in event["commits"]]
-
-
-def seen(store):
-    (kept,) = store.values()
-    return [one.requested for one in Checkpoint.from_json(kept).read]
 
 
 def test_its_arguments_pass_through_airflows_database(folder):

@@ -8,7 +8,7 @@ from airflow_occ_provider.attempts.guards.table_views import TableViews
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.own_instants import OwnInstants
 from airflow_occ_provider.storage.operations import Operations
-from tests.unit.test_early_stop import Race, before_the_profile
+from tests.support.early_stop import Race, before_the_profile
 
 OWN, NEXT = "20261125190412486", "20261125190500000"
 PAST = (

@@ -12,7 +12,7 @@ from airflow_occ_provider.attempts.submitter import URL_FACT, Handle
 from airflow_occ_provider.errors import JobError
 from airflow_occ_provider.hooks.driver_output import FoldedOutput, HudiDriverLink, show_driver
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from tests.unit.test_table import T1
+from tests.support.hand_made_tables import T1
 
 URL = "http://rm1:8088/cluster/app/application_1_2"
 

@@ -5,7 +5,7 @@ import pytest
 from airflow_occ_provider.hudi.conflict.early_conflict import judge_early
 from airflow_occ_provider.hudi.conflict.verdict import Certainty
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
-from tests.unit.test_conflict import AFTER, BEFORE, F, G, completed, ours, pending
+from tests.support.operations import AFTER, BEFORE, F, G, completed, ours, pending
 
 DIRECT, SERVER = EarlyDetection.SIMPLE_DIRECT, EarlyDetection.TIMELINE_SERVER
 CERTAIN, POSSIBLE, NONE = Certainty.CERTAIN, Certainty.POSSIBLE, Certainty.NONE

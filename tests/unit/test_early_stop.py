@@ -7,18 +7,16 @@ import os
 import re
 import threading
 import zipfile
-from pathlib import Path
 
 import pytest
 
 from airflow_occ_provider.attempts.attempt_recorder import log_settlement
 from airflow_occ_provider.attempts.guards import early_stop
-from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard, applied_mode
+from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, applied_mode
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
 from airflow_occ_provider.attempts.guards.table_guards import TableGuards
 from airflow_occ_provider.attempts.guards.table_views import TableViews
-from airflow_occ_provider.attempts.identity import Signature, UnwrittenSignature
-from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.attempts.settle import settle
 from airflow_occ_provider.errors import FailedAfterCommitError, WriteConflictError
@@ -26,68 +24,11 @@ from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strateg
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.operations import Operations
 from airflow_occ_provider.storage.table import HudiTable
-from tests.golden.table_archive import unpack
+from tests.support.early_stop import LOGGER, TABLES, Race, before_the_profile
 
-TABLES = Path(__file__).parents[1] / "golden" / "tables"
 LATER = "20991231235959999"
-LOGGER = logging.getLogger("task")
 PATIENCE_S = 20
 OPENED = "Option{{val=[==>{}__commit__INFLIGHT]}}"
-
-
-class Race:
-    """Two writes of one file group: the earlier one is inflight, and the later one has completed."""
-
-    def __init__(self, folder, release="1.2.0"):
-        self.path = unpack(TABLES / release / "unchecked.zip", folder)
-        self.table = HudiTable(str(self.path))
-        done = self.table.snapshot().timeline.completed_writes()
-        *_, ours, rival = done
-        self.ours, self.rival = ours.time, rival.time
-        self.timeline = self.path / self.table.config().timeline_folder
-        self.commit = self.path / ours.file_name
-        (self.timeline / ours.file_name).rename(self.commit)
-        self.winner = self.timeline / rival.file_name
-        self.profile = self.timeline / f"{self.ours}.inflight"
-        self.log = DriverLog()
-        self.requests(self.ours)
-
-    def requests(self, time, action="commit"):
-        self.log.take(f"INFO ActiveTimelineV2: Creating a new instant [==>{time}__{action}__REQUESTED]")
-
-    def begins(self, time, table):
-        made = f"{table}/.hoodie/timeline/{time}.inflight"
-        self.log.take(f"INFO ActiveTimelineV2: Create new file for toInstant ?{made}")
-
-    def beats(self, time):
-        (self.path / ".hoodie" / ".heartbeat").mkdir(exist_ok=True)
-        (self.path / ".hoodie" / ".heartbeat" / time).touch()
-
-    def lands(self):
-        """Let Hudi commit the write after all."""
-        self.log.take("x INFO TransactionUtils: Successfully resolved conflicts, if any")
-        self.commit.rename(self.timeline / self.commit.name)
-
-    def settled(self, exit_code, stop):
-        signature = UnwrittenSignature("i", "d", "r", "t")
-        return settle(self.table, signature, self.log, exit_code, stop=stop)
-
-    def found(self):
-        guard = self.guard()
-        self.look(guard)
-        return guard.found and guard.found.stop
-
-    def instant(self, time):
-        return self.table.snapshot().timeline.find(time)
-
-    def guard(self, mode=EarlyStop.ACT):
-        return EarlyStopGuard(self.log, mode, None, LOGGER)
-
-    def guards(self, *guards):
-        return TableGuards(TableViews(self.table), self.log, guards, LOGGER)
-
-    def look(self, guard):
-        self.guards(guard).check()
 
 
 @pytest.fixture
@@ -186,12 +127,6 @@ def test_a_rival_that_is_still_pending_stops_nothing(race, told):
     race.look(guard)
     assert guard.stop is None
     assert (guard.found, told()) == (None, [])
-
-
-def before_the_profile(race):
-    """Let the rival have completed before the profile was written."""
-    later_s = race.winner.stat().st_mtime + 1
-    os.utime(race.profile, (later_s, later_s))
 
 
 def test_a_profile_that_is_not_built_on_the_rival_shows_that_it_was_not_read(race):

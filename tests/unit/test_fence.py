@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import io
-
-import fastavro
 import pytest
 
 from airflow_occ_provider.attempts.audit import audit
-from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.survivor import dangling
-from tests.unit.test_table import T0, T1, add
-
-ROLLBACK = "20261121092600000"
-EARLY, MADE, LATE = "20261121092601000", "20261121092602000", "20261121092603000"
-SCHEMA = {
-    "type": "record",
-    "name": "HoodieRollbackMetadata",
-    "fields": [{"name": "commitsRollback", "type": {"type": "array", "items": "string"}}],
-}
-
-
-def roll_back(folder, time, name):
-    content = io.BytesIO()
-    fastavro.writer(content, SCHEMA, [{"commitsRollback": [time]}])
-    (folder / "timeline" / name).write_bytes(content.getvalue())
+from tests.support.hand_made_tables import T0, T1, add
+from tests.support.rollbacks import EARLY, LATE, MADE, ROLLBACK, attempt, mark, roll_back
 
 
 def loss(folder, table):
@@ -49,18 +32,6 @@ def loss(folder, table):
 def test_only_a_rollback_that_was_over_before_the_commit_took_nothing(folder, table, rollback, lost):
     roll_back(folder, T1, rollback)
     assert (loss(folder, table) is not None) == lost
-
-
-def attempt(end=""):
-    return AttemptRecord(1, 14, "me", "/t", 0, None, "", (T1,), end, settled=True)
-
-
-def mark(folder, time, *, written=True):
-    marker = folder / ".temp" / time / "p" / f"f_1-0_{time}.parquet.marker.CREATE"
-    data = folder.parent / "p" / f"f_1-0_{time}.parquet"
-    for path in (marker, data) if written else (marker,):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
 
 
 @pytest.mark.parametrize(("committed", "visible"), [(T0, False), (LATE, True), (None, False)])

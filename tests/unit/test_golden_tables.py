@@ -15,9 +15,8 @@ from airflow_occ_provider.hudi.format.avro import decode
 from airflow_occ_provider.hudi.format.instant_time import from_naive_ms, naive_ms
 from airflow_occ_provider.storage.description import describe
 from airflow_occ_provider.storage.table import HudiTable
-from tests.golden.table_archive import unpack
+from tests.golden.table_archive import FOLDER, unpack
 
-FOLDER = Path(__file__).parents[1] / "golden" / "tables"
 TABLES = sorted(path.relative_to(FOLDER).with_suffix("") for path in FOLDER.glob("*/*.zip"))
 KOLKATA_MS = 19_800_000
 KEYS = (

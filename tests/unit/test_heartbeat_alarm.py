@@ -22,8 +22,8 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage import listing
 from airflow_occ_provider.storage.table import HudiTable
 from tests.patched import only_in
-from tests.unit.test_fence import roll_back
-from tests.unit.test_table import T0, T1, add
+from tests.support.hand_made_tables import T0, T1, add
+from tests.support.rollbacks import roll_back
 
 RULE = HeartbeatRule(interval_ms=60_000, tolerable_misses=2)
 QUICK = HeartbeatRule(interval_ms=50, tolerable_misses=2)

@@ -16,10 +16,8 @@ from airflow_occ_provider.triggers import heartbeat as trigger_module
 from airflow_occ_provider.triggers import shared_watch as module
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
 from tests.patched import only_in
+from tests.support.heartbeat_triggers import INTERVAL_MS, MISSES, POLL_S, events, now_ms, of_task
 from tests.unit.beating import BeatingTable, instant
-
-INTERVAL_MS, MISSES, POLL_S = 200, 3, 0.05
-TASK = SimpleNamespace(dag_id="d", run_id="r", task_id="s")
 
 
 @pytest.fixture(autouse=True)
@@ -52,27 +50,10 @@ def looks(monkeypatch):
     return seen
 
 
-def now_ms():
-    return round(time.time() * 1000)
-
-
-def of_task(table, **given):
-    trigger = HudiHeartbeatTrigger(
-        table=str(table.path),
-        **{"interval_ms": INTERVAL_MS, "tolerable_misses": MISSES, "poll_s": POLL_S, **given},
-    )
-    trigger._task_instance = TASK
-    return trigger
-
-
 def of_asset(table, **given):
     trigger = of_task(table, **given)
     trigger._task_instance, trigger.trigger_id = None, 1
     return trigger
-
-
-async def events(trigger):
-    return [event.payload async for event in trigger.run()]
 
 
 def fire(trigger):

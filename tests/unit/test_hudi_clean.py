@@ -39,12 +39,12 @@ from airflow_occ_provider.task.run import open_journal
 from tests.contract.in_memory_submitter import InMemorySubmitter
 from tests.golden.table_archive import unpack
 from tests.memory_store import MemoryStore
+from tests.support.hand_made_tables import T1, T2, begin
+from tests.support.residue import GOLDEN, LONG_AGO_S, RULE, beat, clean, complete
+from tests.support.rollbacks import mark
+from tests.support.task_state import Store, Task
+from tests.support.write_runs import IN_PROCESS
 from tests.unit.reports import fact, reported
-from tests.unit.test_claim import IN_PROCESS
-from tests.unit.test_fence import mark
-from tests.unit.test_record import Store, Task
-from tests.unit.test_residue import GOLDEN, LONG_AGO_S, RULE, beat, clean, complete
-from tests.unit.test_table import T1, T2, begin
 
 LATE_S = 100
 LOGS = GOLDEN.parents[1] / "logs"

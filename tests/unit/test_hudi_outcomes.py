@@ -13,7 +13,7 @@ from airflow_occ_provider.errors import (
     WriteConflictError,
 )
 from airflow_occ_provider.retry import ConflictRetry
-from tests.unit.test_table import T0, T1
+from tests.support.hand_made_tables import T0, T1
 
 HUDI = "org.apache.hudi.exception"
 TIMELINE = "/lake/t/.hoodie/timeline"

@@ -13,8 +13,8 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.sensors.idle import HudiTableIdleSensor
 from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers.shared_watch import WriterTarget, shared_watch
+from tests.support.avro_metadata import RECORD, avro
 from tests.unit.beating import BeatingTable, instant
-from tests.unit.test_metadata import RECORD, avro
 
 
 @pytest.fixture(autouse=True)

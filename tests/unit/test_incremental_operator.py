@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
@@ -13,25 +12,11 @@ from airflow_occ_provider.assets.consumers import CHECKPOINT_KEY, consumer_asset
 from airflow_occ_provider.errors import StateStoreError, TableUnreadableError
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.operators.hudi_incremental_read import (
-    WINDOW_CONF,
     HudiIncrementalReadOperator,
 )
-from tests.unit.test_commit_trigger import C, T, complete
-from tests.unit.test_record import Store
-
-
-class AssetState(dict):
-    """The state of one asset, which may be inactive."""
-
-    active = True
-
-    def set(self, key, value):
-        if not self.active:
-            raise RuntimeError("asset not found")
-        self[key] = json.loads(json.dumps(value))
-
-    def delete(self, key):
-        self.pop(key, None)
+from tests.support.commit_triggers import C, T, complete
+from tests.support.incremental_reads import AssetState, read
+from tests.support.task_state import Store
 
 
 @pytest.fixture
@@ -48,29 +33,6 @@ def run(state):
         return {"asset_state_store": {asset: state}, "task_state_store": Store()}
 
     return run
-
-
-@pytest.fixture
-def jobs(monkeypatch):
-    """The windows that jobs got; a job fails as often as it is told."""
-    found = []
-
-    def execute(self, _):
-        found.append(json.loads(self.conf[WINDOW_CONF]))
-        if failing := getattr(execute, "fails", 0):
-            execute.fails = failing - 1
-            raise RuntimeError("the job failed")
-
-    monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
-    found_execute = execute
-    found_execute.fails = 0
-    jobs.execute = execute
-    return found
-
-
-def read(folder, **given):
-    given = {"table": str(folder.parent), "application": "read.py", **given}
-    return HudiIncrementalReadOperator(task_id="read", consumer="dwh", **given)
 
 
 def commits(jobs):

@@ -16,6 +16,7 @@ from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, CommitP
 from airflow_occ_provider.storage.incremental import completed_writes, incremental_read
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
+from tests.support.incremental_reads import write
 from tests.table_properties import table_properties
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables"
@@ -40,21 +41,6 @@ def complete(folder, requested, completed, action="commit", service=""):
     timeline = folder / "timeline"
     (timeline / f"{requested}.{service or action}.requested").touch()
     (timeline / f"{requested}_{completed}.{action}").write_bytes(b"x")
-
-
-def write(folder, requested, *, completed=False, live=False, dead=False):
-    """Make the files of a write in layout 1."""
-    (folder / f"{requested}.commit.requested").touch()
-    (folder / f"{requested}.inflight").touch()
-    if completed:
-        commit = folder / f"{requested}.commit"
-        commit.write_text("{}")
-        os.utime(commit, (1_700_000_000, 1_700_000_000))
-    if live or dead:
-        beat = folder / ".heartbeat" / requested
-        beat.touch()
-        if dead:
-            os.utime(beat, (1, 1))
 
 
 def times(read):

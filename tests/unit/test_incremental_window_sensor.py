@@ -21,11 +21,11 @@ from airflow_occ_provider.storage.incremental import incremental_read
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers import base, shared_watch
 from airflow_occ_provider.triggers.window import HudiIncrementalWindowTrigger
+from tests.support.commit_triggers import PATIENCE_S, C, T, complete, events
+from tests.support.incremental_reads import write
+from tests.support.remade_tables import in_turn, make
+from tests.support.stalled_storage import break_down, repair
 from tests.table_properties import table_properties
-from tests.unit.test_commit_trigger import PATIENCE_S, C, T, complete, events
-from tests.unit.test_incremental_read import write
-from tests.unit.test_remade_table import in_turn, make
-from tests.unit.test_stalled_storage import break_down, repair
 
 pytestmark = pytest.mark.usefixtures("watching_at_once")
 

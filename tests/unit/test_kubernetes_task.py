@@ -22,7 +22,7 @@ from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace, pod_name
 from airflow_occ_provider.submitters.local_place import LocalPlace
 from airflow_occ_provider.submitters.yarn.place import YarnPlace
-from tests.unit.test_record import Store, Task
+from tests.support.task_state import Store, Task
 
 KUBECONFIG = {
     "apiVersion": "v1",

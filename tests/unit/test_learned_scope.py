@@ -33,11 +33,10 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope, digest
 from airflow_occ_provider.storage.instant_reader import InstantReader
 from tests.policies import with_policy
-from tests.unit.test_claim import IN_PROCESS
-from tests.unit.test_lease_audit import commit as outcome
-from tests.unit.test_metadata import avro
-from tests.unit.test_record import Store, Task
-from tests.unit.test_write_run import Write
+from tests.support.avro_metadata import avro
+from tests.support.leased_commits import commit as outcome
+from tests.support.task_state import Store, Task
+from tests.support.write_runs import IN_PROCESS, Write
 
 OWN = Signature("another run", "d", "r0", "t", site="here")
 REQUESTS = (

@@ -13,6 +13,7 @@ from airflow_occ_provider.errors import LeaseLostError, MisconfigurationError
 from airflow_occ_provider.leases.rules import Mode, Scope
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
+from tests.support.leased_commits import commit
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
 SCOPE = Scope.of("/t", ["dt=1", "dt=2/hour=1"])
@@ -48,13 +49,6 @@ def test_more_partitions_than_a_lease_can_name_mean_the_whole_table(tmp_path, mo
     monkeypatch.setattr(lease_audit, "MOST_PARTITIONS", 1)
     assert planned_partitions(table, "20261121134138704") == ()
     assert planned_partitions(table, "20261121134141547") == ("p0",)
-
-
-def commit(*partitions):
-    return SimpleNamespace(
-        instant=SimpleNamespace(time="T"),
-        metadata=SimpleNamespace(partitions=partitions),
-    )
 
 
 def test_a_commit_within_its_scope_is_not_reported(caplog):

@@ -13,7 +13,7 @@ from airflow_occ_provider.sensors import lease as module
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 from tests.memory_store import MemoryStore
 from tests.patched import only_in
-from tests.unit.test_record import Store
+from tests.support.task_state import Store
 
 TTL_MS = 3000
 

@@ -27,12 +27,11 @@ from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.task import lineage as lineage_module
 from airflow_occ_provider.task.lineage import dataset_name, table_to_write, written_table
-from tests.golden.table_archive import unpack
-from tests.unit.test_commit_trigger import T, complete
-from tests.unit.test_golden_tables import FOLDER
-from tests.unit.test_incremental_operator import AssetState, jobs, read  # noqa: F401
-from tests.unit.test_record import Store
-from tests.unit.test_write_run import Write
+from tests.golden.table_archive import FOLDER, unpack
+from tests.support.commit_triggers import T, complete
+from tests.support.incremental_reads import AssetState, read
+from tests.support.task_state import Store
+from tests.support.write_runs import Write
 
 LINEAGE = Path(lineage_module.__file__)
 OPERATORS = sorted(LINEAGE.parents[1].glob("operators/hudi_*.py"))
@@ -191,7 +190,7 @@ def test_a_failed_task_tells_of_a_commit_that_it_has_made(lineage, write, commit
     assert failed["outputs"][0]["facets"]["version"]["datasetVersion"] == commit.instant.time
 
 
-def test_a_read_is_told_with_the_last_commit_of_its_window(lineage, folder, jobs):  # noqa: F811
+def test_a_read_is_told_with_the_last_commit_of_its_window(lineage, folder, jobs):
     complete(folder, 1)
     complete(folder, 2)
     task = read(folder)

@@ -14,8 +14,8 @@ from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.watch import Observation, WriterWatch
 from tests.bench.tables import instants
 from tests.paged_s3 import WRITTEN, PagedS3
+from tests.support.avro_metadata import RECORD, avro
 from tests.table_properties import table_properties
-from tests.unit.test_metadata import RECORD, avro
 
 SIZE = 400
 TIMES = [time for time, _, _ in instants(SIZE + 50)]

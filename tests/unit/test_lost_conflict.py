@@ -7,7 +7,7 @@ import os
 import pytest
 
 from airflow_occ_provider.storage.conflicts import lost_conflict, possible_winners
-from tests.unit.test_metadata import avro
+from tests.support.avro_metadata import avro
 
 OURS = "20261122100000000"
 EARLIER, MADE, CHANGED = "20261122090000000", "20261122100100000", "20261122100200000"

@@ -18,10 +18,9 @@ from airflow_occ_provider.submitters import folder_driver
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
 from tests.local_drivers import local_drivers
-from tests.unit.folder_drivers import FolderDriverOfTest
-from tests.unit.test_record import Store
-from tests.unit.test_unrecorded_commit import commit
-from tests.unit.test_via_task import (
+from tests.support.task_state import Store
+from tests.support.unrecorded_commits import commit
+from tests.support.via_tasks import (
     LivyOperator,
     deferred,
     end,
@@ -30,6 +29,7 @@ from tests.unit.test_via_task import (
     starter,
     the_driver,
 )
+from tests.unit.folder_drivers import FolderDriverOfTest
 
 
 @pytest.fixture

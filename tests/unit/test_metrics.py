@@ -43,6 +43,7 @@ from airflow_occ_provider.task.metrics import CONFLICTS, WASTED, Work
 from airflow_occ_provider.triggers.shared_watch import WriterTarget, shared_watch
 from tests.contract.in_memory_submitter import failing
 from tests.memory_store import MemoryStore
+from tests.support.metric_contexts import Store, context
 from tests.unit.beating import BeatingTable
 from tests.unit.reports import fact, reported
 
@@ -245,11 +246,6 @@ def test_nothing_is_sent_where_metrics_are_off(start):
     assert receiver.take() == []
 
 
-class Store(dict):
-    def set(self, key, value, *, retention=None):
-        self[key] = json.loads(json.dumps(value))
-
-
 @pytest.fixture
 def line(monkeypatch):
     """A line in memory in the place of the connection's."""
@@ -274,12 +270,6 @@ def later(monkeypatch):
             monkeypatch.setattr(module, "time", moved)
 
     return later
-
-
-def context(task_id, store):
-    ids = {"dag_id": "d", "run_id": "r", "task_id": task_id, "map_index": -1}
-    ti = SimpleNamespace(**ids, try_number=1, max_tries=5, xcom_push=lambda **_: None)
-    return {"ti": ti, "task_state_store": store}
 
 
 def values(sent, name):

@@ -12,8 +12,8 @@ from airflow_occ_provider.attempts.log.kept_facts import kept_facts, recall
 from airflow_occ_provider.attempts.log.own_instants import OwnInstants
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.errors import JobError, MisconfigurationError, WriteConflictError
+from tests.support.hand_made_tables import T0, T1, T2
 from tests.unit.reports import fact
-from tests.unit.test_table import T0, T1, T2
 
 LOGS = Path(__file__).parents[1] / "golden" / "logs"
 COMMITTED = (

@@ -7,7 +7,7 @@ from airflow_occ_provider.attempts.overview.values import TableState
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity
 from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Request, Scope
 from airflow_occ_provider.ui.view import Reach
-from tests.unit.test_pages import NOW, known, page, with_queue
+from tests.support.table_pages import NOW, known, page, with_queue
 
 T = "/t"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.overview.read import queue_lines, read_state
+from airflow_occ_provider.attempts.overview.read import read_state
 from airflow_occ_provider.attempts.overview.values import Bar, TableState
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity
@@ -23,18 +23,16 @@ from airflow_occ_provider.ui.view import (
     RANGES,
     AttemptRow,
     AttemptsPage,
-    KnownTable,
     Reach,
     TablePage,
     TablesPage,
 )
 from airflow_occ_provider.ui.words import margin
 from tests.golden.table_archive import unpack
-from tests.unit.rendered import as_html, as_xml
+from tests.support.table_pages import HOME, NOW, known, page, with_queue
+from tests.unit.rendered import as_html
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables"
-NOW = 1_795_268_400_000  # 2026-11-21 13:40 UTC
-HOME = "../../"
 FINDINGS = (
     Finding("lock_holder", Severity.WARNING, (), "the lock is held", "look at the holder"),
     Finding("unchecked_commit", Severity.ERROR, ("1",), "a commit was not checked", "configure it"),
@@ -52,27 +50,10 @@ def golden(request, tmp_path):
     return golden
 
 
-def known(state=None, **values):
-    if state:
-        values = {"storage": Reach(True, state.at_ms), **values}
-    return KnownTable("trips", state.table if state else "s3://lake/trips", state, **values)
-
-
-def page(table, span="1h", *, states=None, **viewer):
-    now_ms = table.state.at_ms + 3000 if table.state else NOW
-    made = table_page(TablePage(table, now_ms, Viewer(HOME, **viewer), span, states or {}))
-    as_xml(made)
-    return as_html(made)
-
-
 def queued(number, table, partitions=None, *, dag="nightly", site="here", ttl_ms=60_000):
     owner = Owner((dag, "run", f"task{number}"), site=site)
     request = Request(f"id{number}", owner, (Scope.of(table, partitions),), ttl_ms)
     return QueuedRequest(request, f"name{number}", (number,), NOW - 90_000)
-
-
-def with_queue(*queue):
-    return known(TableState("/t", NOW, queue=tuple(queue_lines(queue, "/t"))))
 
 
 @pytest.mark.parametrize("name", ["live_direct", "rolled_back_alive", "compaction", "operations"])

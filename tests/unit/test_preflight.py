@@ -30,11 +30,11 @@ from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger
 from tests.golden.table_archive import unpack
 from tests.policies import with_policy
-from tests.unit.test_record import Store, Task
-from tests.unit.test_residue import beat
-from tests.unit.test_table import SIGNATURE, T0, T1, T2, C, add
-from tests.unit.test_via_task import LivyOperator, starter
-from tests.unit.test_write_run import Write
+from tests.support.hand_made_tables import SIGNATURE, T0, T1, T2, C, add
+from tests.support.residue import beat
+from tests.support.task_state import Store, Task
+from tests.support.via_tasks import LivyOperator, starter
+from tests.support.write_runs import Write
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables"
 RULE = HeartbeatRule(60_000, 2)

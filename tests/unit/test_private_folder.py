@@ -20,7 +20,7 @@ from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.guards.one_table import OneTable
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob, Submission
+from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob
 from airflow_occ_provider.attempts.submitter import SILENCE_FACT, Running
 from airflow_occ_provider.driver.contract import FIXED_FACTS
 from airflow_occ_provider.errors import FenceError
@@ -30,6 +30,7 @@ from airflow_occ_provider.submitters import followed_driver, launcher
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.place import Place
 from tests.local_drivers import local_driver, local_drivers
+from tests.support.offers import offer_in
 from tests.unit.reports import cause, fact
 
 LOG = logging.getLogger(__name__)
@@ -73,10 +74,6 @@ def driven(folder, job, listeners, printed=None):
     driver = Driver(local_driver(words, environment, offer_in(folder)), printed.append)
     driver.run(listeners)
     return printed, driver
-
-
-def offer_in(folder):
-    return Submission("run_job.py", AttemptFolder(str(folder)), b"{}")
 
 
 class Here(Place):

@@ -4,9 +4,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from airflow.sdk import NEVER_EXPIRE
-from airflow.sdk.exceptions import AirflowRuntimeError
-from airflow.sdk.execution_time.comms import ErrorResponse
 
 from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord
 from airflow_occ_provider.attempts.record_parts import (
@@ -21,6 +18,7 @@ from airflow_occ_provider.submitters.processes import DriverProcess
 from airflow_occ_provider.task import run as task_run
 from airflow_occ_provider.task.run import open_journal
 from tests.local_drivers import handle_of
+from tests.support.task_state import Instance, Store
 
 DRIVER = handle_of(DriverProcess(42, 1000, "host", "boot", "pid:[1]"))
 SINCE = TableBefore(frozenset({"1", "2"}), 7)
@@ -38,35 +36,6 @@ ATTEMPT = AttemptRecord(
     True,
     "killed",
 )
-
-
-class Store(dict):
-    """Airflow's task state store: takes JSON values only."""
-
-    refuses = 0
-
-    def set(self, key, value, *, retention):
-        assert retention is NEVER_EXPIRE
-        if self.refuses:
-            self.refuses -= 1
-            raise AirflowRuntimeError(ErrorResponse(detail={"reason": "not_found"}))
-        assert json.loads(json.dumps(value)) == value, "no JSON value"
-        self[key] = value
-
-    def delete(self, key):
-        self.pop(key, None)
-
-
-class Instance:
-    """A task instance."""
-
-    dag_id, run_id, task_id, map_index = "d", "r", "t", -1
-
-    def __init__(self, number, max_tries):
-        self.try_number, self.max_tries = number, max_tries
-
-
-Task = Instance
 
 
 @pytest.fixture

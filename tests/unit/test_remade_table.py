@@ -14,8 +14,7 @@ from airflow_occ_provider.sensors.commit import HudiCommitSensor
 from airflow_occ_provider.storage.incremental import incremental_read
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
-from tests.table_properties import table_properties
-from tests.unit.test_commit_trigger import (
+from tests.support.commit_triggers import (
     C,
     StateStore,
     T,
@@ -26,7 +25,8 @@ from tests.unit.test_commit_trigger import (
     of_task,
     seen,
 )
-from tests.unit.test_record import Store
+from tests.support.remade_tables import all_of, in_turn, make
+from tests.support.task_state import Store
 
 pytestmark = pytest.mark.usefixtures("watching_at_once")
 TABLES = Path(__file__).parents[1] / "golden" / "tables"
@@ -35,38 +35,6 @@ TABLES = Path(__file__).parents[1] / "golden" / "tables"
 @pytest.fixture
 def store():
     return StateStore()
-
-
-def in_turn(*steps):
-    """Return what does one thing after the other, each as soon as its condition holds."""
-    left = list(steps)
-
-    def between():
-        if left and left[0][0]():
-            left.pop(0)[1]()
-
-    return between
-
-
-def all_of(found):
-    return [one for event in found for one in instants(event)]
-
-
-def make(folder, *numbers, version=9):
-    """Make a table elsewhere and move it to its place, so that no listing sees a part of it."""
-    made = folder.parent.parent / "made" / ".hoodie"
-    (made / "timeline" / "history").mkdir(parents=True)
-    layout = 2 if version >= 8 else 1
-    (made / "hoodie.properties").write_text(table_properties(version=version, layout=layout))
-    for number in numbers:
-        if layout == 2:
-            complete(made, number)
-        else:
-            (made / f"{T[number]}.commit").write_text("{}")
-    if folder.parent.exists():
-        folder.parent.rename(folder.parent.parent / "old")
-        shutil.rmtree(folder.parent.parent / "old", ignore_errors=True)
-    made.parent.rename(folder.parent)
 
 
 def test_a_deleted_table_is_waited_for_and_all_commits_of_the_next_one_are_new(folder, store, output):

@@ -35,7 +35,7 @@ from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.flag import Flag
-from tests.unit.test_record import Store
+from tests.support.task_state import Store
 
 JDBC = "hoodie.datasource.hive_sync.jdbcurl"
 URL = "jdbc:hive2://hive:10000/;user=etl;password=do-not-show-me"

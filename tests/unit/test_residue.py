@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import time
 from pathlib import Path
 from posixpath import basename
 
@@ -15,7 +13,6 @@ from airflow_occ_provider.attempts.cleaning import foresee, has_collided, verify
 from airflow_occ_provider.errors import DataLossError, MetadataCorruptError, TableUnreadableError
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.fate import Fate
-from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.residue import procedure_call
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.instant_reader import InstantReader
@@ -24,31 +21,21 @@ from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.watch import WriterWatch
 from tests.golden.table_archive import unpack
+from tests.support.hand_made_tables import T0, T1, T2, C, add, begin
+from tests.support.residue import (
+    GOLDEN,
+    JUST_NOW_S,
+    LONG_AGO_S,
+    ROLLBACK,
+    RULE,
+    age,
+    beat,
+    clean,
+    complete,
+)
+from tests.support.rollbacks import mark, roll_back
 from tests.table_properties import table_properties
 from tests.unit.conftest import PROPERTIES
-from tests.unit.test_fence import mark, roll_back
-from tests.unit.test_table import T0, T1, T2, C, add, begin
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
-RULE = HeartbeatRule(60_000, 2)
-LONG_AGO_S, JUST_NOW_S = 300, 10
-ROLLBACK = f"20261121092600000_{C}.rollback"
-
-
-def age(path, seconds):
-    os.utime(path, (time.time() - seconds,) * 2)
-    return path
-
-
-def beat(folder, instant, seconds=LONG_AGO_S):
-    heartbeat = folder / ".heartbeat" / instant
-    heartbeat.touch()
-    age(heartbeat, seconds)
-
-
-def complete(folder, instant, seconds=LONG_AGO_S):
-    add(folder, f"{instant}_{C}.commit")
-    age(folder / "timeline" / f"{instant}_{C}.commit", seconds)
 
 
 def take_back(folder, instant, seconds=LONG_AGO_S):
@@ -191,13 +178,6 @@ def test_a_heartbeat_that_real_hudi_left_is_found(tmp_path):
 
 
 # What a clean came to.
-
-
-def clean(folder, instant):
-    """Do to the hand-made timeline what Hudi's lazy rollback does."""
-    for path in (folder / "timeline").glob(f"{instant}*"):
-        path.unlink()
-    roll_back(folder, instant, ROLLBACK)
 
 
 def test_the_table_shows_that_a_clean_ran(folder, table):

@@ -22,9 +22,9 @@ from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from tests.contract.in_memory_submitter import failing
 from tests.policies import with_policy
+from tests.support.avro_metadata import RECORD, avro
+from tests.support.metric_contexts import Store, context
 from tests.unit.reports import reported
-from tests.unit.test_metadata import RECORD, avro
-from tests.unit.test_metrics import Store, context
 
 LOG = Path(__file__).parents[1] / "golden" / "logs" / "commit_conflict_info.exit1.log"
 OWN, RIVAL = re.search(r"instantTime=(\d+).*?instantTime=(\d+)", LOG.read_text()).groups()

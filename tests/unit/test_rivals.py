@@ -14,8 +14,8 @@ from airflow_occ_provider.hudi.writer.table_service import Service
 from airflow_occ_provider.storage.service_plans import pending_plans
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
-from tests.unit.test_residue import beat
-from tests.unit.test_table import T0, T1, T2, C, add, begin
+from tests.support.hand_made_tables import T0, T1, T2, C, add, begin
+from tests.support.residue import beat
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables"
 RULE = HeartbeatRule(60_000, 2)

@@ -22,8 +22,8 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.retry import ConflictRetry
+from tests.support.hand_made_tables import T0, T1, T2, add
 from tests.unit.reports import fact
-from tests.unit.test_table import T0, T1, T2, add
 
 PROTECTED = fact("protected", followed=True, reports_end=True)
 T3 = "20261121092700000"

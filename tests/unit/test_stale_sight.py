@@ -11,8 +11,8 @@ from airflow_occ_provider.storage.watch import WriterWatch
 from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import heartbeat as trigger_module
 from airflow_occ_provider.triggers import shared_watch as module
+from tests.support.heartbeat_triggers import events, now_ms, of_task
 from tests.unit.beating import BeatingTable
-from tests.unit.test_heartbeat_trigger import events, now_ms, of_task
 
 PATIENCE_S = 60
 CALM = {"interval_ms": 60_000, "poll_s": 0.1}  # no writer of these tests comes near its expiry

@@ -12,7 +12,7 @@ from airflow_occ_provider.sensors.commit import HudiCommitSensor
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers import base, shared_watch
 from tests.stalls.store import StallingFileSystem
-from tests.unit.test_commit_trigger import (
+from tests.support.commit_triggers import (
     PATIENCE_S,
     StateStore,
     T,
@@ -23,8 +23,9 @@ from tests.unit.test_commit_trigger import (
     of_task,
     seen,
 )
-from tests.unit.test_record import Store
-from tests.unit.test_remade_table import all_of, in_turn, make
+from tests.support.remade_tables import all_of, in_turn, make
+from tests.support.stalled_storage import break_down, repair
+from tests.support.task_state import Store
 
 pytestmark = pytest.mark.usefixtures("watching_at_once")
 TIMEOUT_S = 0.1
@@ -118,17 +119,6 @@ def test_a_stalled_storage_delays_no_other_one(folder, stall):
             return await asyncio.gather(*late)
 
     assert asyncio.run(run()) == [[T[1]]] * len(tables)
-
-
-def break_down(folder):
-    """Let each listing of the timeline fail."""
-    (folder / "timeline").rename(folder / "real")
-    (folder / "timeline").touch()
-
-
-def repair(folder):
-    (folder / "timeline").unlink()
-    (folder / "real").rename(folder / "timeline")
 
 
 def test_a_storage_that_fails_for_several_periods_loses_no_commit(folder, store, output, monkeypatch):

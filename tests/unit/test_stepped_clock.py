@@ -13,8 +13,8 @@ from airflow_occ_provider.sensors.commit import HudiCommitSensor
 from airflow_occ_provider.storage import incremental, writers
 from airflow_occ_provider.storage.incremental import incremental_read
 from airflow_occ_provider.triggers import base
-from tests.table_properties import table_properties
-from tests.unit.test_commit_trigger import (
+from tests.support.avro_metadata import RECORD, avro
+from tests.support.commit_triggers import (
     StateStore,
     T,
     complete,
@@ -24,9 +24,9 @@ from tests.unit.test_commit_trigger import (
     of_task,
     seen,
 )
-from tests.unit.test_metadata import RECORD, avro
-from tests.unit.test_record import Store
-from tests.unit.test_remade_table import in_turn
+from tests.support.remade_tables import in_turn
+from tests.support.task_state import Store
+from tests.table_properties import table_properties
 
 pytestmark = pytest.mark.usefixtures("watching_at_once")
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -13,7 +13,7 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.storage import shared_ledger
 from airflow_occ_provider.leases.storage.shared_ledger import StorageStore
 from airflow_occ_provider.testing.queues import ask
-from tests.unit.test_shared_ledger import Memory
+from tests.support.memory_object import Memory
 
 POLL_S, LONG_S = 15.0, 60.0
 TTL_MS = 180_000_000

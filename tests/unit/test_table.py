@@ -16,7 +16,6 @@ from airflow_occ_provider.attempts.commit import (
     run_commits,
     table_before,
 )
-from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.kept_facts import kept_facts, recall
 from airflow_occ_provider.attempts.outcome import Outcome
@@ -33,42 +32,14 @@ from airflow_occ_provider.errors import (
     UnknownTableVersionError,
 )
 from airflow_occ_provider.hudi.format.table_config import TableConfig
-from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.instant_reader import InstantReader
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
+from tests.support.hand_made_tables import BEFORE, SIGNATURE, T0, T1, T2, C, add, archive, begin, log_of
 from tests.table_properties import table_properties
 from tests.unit.conftest import PROPERTIES
 from tests.unit.reports import cause, fact
-from tests.unit.test_metadata import RECORD, avro
-
-T0, T1, T2 = "20261121092507982", "20261121092529777", "20261121092543328"
-C = "20261121092559999"
-SIGNATURE = Signature("me", "dag", "run", "task", latest_instant=T0)
-BEFORE = TableBefore(frozenset({T0}))
-
-
-def add(folder, name, *, identity=None, operation="UPSERT"):
-    extra = {f"{SIGNATURE_PREFIX}identity": identity} if identity else {}
-    completed = "_" in name
-    record = {**RECORD, "operationType": operation, "extraMetadata": extra}
-    (folder / "timeline" / name).write_bytes(avro(record) if completed else b"")
-
-
-def begin(folder, time):
-    add(folder, f"{time}.commit.requested")
-    add(folder, f"{time}.inflight")
-    (folder / ".heartbeat" / time).touch()
-    (folder / ".heartbeat" / f".{time}.crc").touch()
-
-
-def log_of(*times):
-    log = DriverLog()
-    log.take(fact("protected"))
-    for time in times:
-        log.take(f"x INFO ActiveTimelineV2: Creating a new instant [==>{time}__commit__REQUESTED]")
-    return log
 
 
 def test_a_table_that_does_not_exist_yet(tmp_path):
@@ -166,21 +137,6 @@ def test_an_unreadable_commit_is_its_own_error_never_no_commit(folder, table):
     with pytest.raises(TableUnreadableError, match=rf"{T1}_{C}.commit"):
         find_commit(table.snapshot(), "me")
     assert settle(table, SIGNATURE, log_of(T1), 0).outcome is Outcome.UNKNOWN
-
-
-def archive(folder, *instants):
-    """Move completed instants of the timeline into the history, as Hudi's archival does."""
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    history, rows = folder / "timeline" / "history", []
-    for instant in instants:
-        (path,) = (folder / "timeline").glob(f"{instant}_*.commit")
-        row = {"instantTime": instant, "completionTime": C, "action": "commit"}
-        rows.append({**row, "metadata": path.read_bytes(), "plan": b""})
-        path.unlink()
-    name = f"{instants[0]}_{instants[-1]}_0.parquet"
-    parquet.write_table(pa.Table.from_pylist(rows), history / name)
-    (history / "manifest_1").write_text(json.dumps({"files": [{"fileName": name, "fileLen": 1}]}))
-    (history / "_version_").write_text("1")
 
 
 def test_a_commit_that_is_archived_between_listing_and_read_is_found(folder, table):

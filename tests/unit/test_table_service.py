@@ -45,11 +45,11 @@ from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperato
 from airflow_occ_provider.operators.waits import defer
 from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
 from airflow_occ_provider.storage.table import HudiTable
-from tests.contract.test_submitters import Store
 from tests.golden.table_archive import unpack
 from tests.memory_store import MemoryStore
 from tests.policies import with_policy
-from tests.unit.test_record import Instance
+from tests.support.recorded_attempts import Store
+from tests.support.task_state import Instance
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables"
 TABLE = "s3://lake/trips"

@@ -18,9 +18,9 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.retry import ConflictRetry
 from airflow_occ_provider.storage.fates import ended_as
 from airflow_occ_provider.storage.residue import residues
+from tests.support.hand_made_tables import BEFORE, SIGNATURE, T0, T1, T2, C, add, archive, begin, log_of
+from tests.support.rollbacks import attempt, mark, roll_back
 from tests.unit.reports import cause, fact
-from tests.unit.test_fence import attempt, mark, roll_back
-from tests.unit.test_table import BEFORE, SIGNATURE, T0, T1, T2, C, add, archive, begin, log_of
 
 SOON, LATE, DONE = "20261121092600000", "20261121093200000", "20261121093300000"
 RULE = HeartbeatRule(60_000, 2)

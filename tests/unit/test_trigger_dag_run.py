@@ -24,8 +24,8 @@ from airflow_occ_provider.errors import ConfigurationError, DagRunNotStartedErro
 from airflow_occ_provider.operators.hudi_trigger_dag_run import HudiTriggerDagRunOperator
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
-from tests.unit.test_commit_trigger import C, T, complete
-from tests.unit.test_incremental_operator import AssetState
+from tests.support.commit_triggers import C, T, complete
+from tests.support.incremental_reads import AssetState
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables"
 RUN = "hudi__runs_of_on_trips__"

@@ -20,21 +20,14 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.task.run import due_ms, open_journal
-from tests.unit.test_earlier_tries import LOG, RULE
-from tests.unit.test_metadata import RECORD, avro
-from tests.unit.test_record import Instance, Store
-from tests.unit.test_table import T0, T1, T2, C, add, archive
+from tests.support.earlier_tries import LOG, RULE
+from tests.support.hand_made_tables import T0, T1, T2, C, add, archive
+from tests.support.task_state import Instance, Store
+from tests.support.unrecorded_commits import commit
 
 DUE_S = 1_700_000_000  # of the run, by Airflow's clock
 LONG_BEFORE = DUE_S - 86_400
 SIGNED = Signature("first", "dag", "run", "task", map_index=3, try_number=1, site="here")
-
-
-def commit(folder, signature, operation="UPSERT"):
-    record = {**RECORD, "operationType": operation, "extraMetadata": signature.options()}
-    (folder / "timeline" / f"{T1}_{C}.commit").write_bytes(avro(record))
-    for partition in ("p=1", "p=2", "p=3"):
-        (folder.parent / partition).mkdir(exist_ok=True)
 
 
 def begin(store, folder, number, max_tries=14, retries=2, due_s=DUE_S):

@@ -11,8 +11,8 @@ from airflow_occ_provider.attempts.identity import Signature, UnwrittenSignature
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.settle import settle
 from airflow_occ_provider.errors import CommitStateUnknownError
-from tests.unit.test_earlier_tries import Tries
-from tests.unit.test_table import BEFORE, T0, T1, T2, C, add, begin, log_of
+from tests.support.earlier_tries import Tries
+from tests.support.hand_made_tables import BEFORE, T0, T1, T2, C, add, begin, log_of
 
 UNWRITTEN = UnwrittenSignature("me", "dag", "run", "task", latest_instant=T0)
 

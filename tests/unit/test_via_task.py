@@ -13,11 +13,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferred
+from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
-from airflow_occ_provider.attempts.site import ELSEWHERE
 from airflow_occ_provider.driver.attempt import SILENCE_S
 from airflow_occ_provider.driver.contract import answer_from_bytes
 from airflow_occ_provider.errors import (
@@ -35,23 +33,24 @@ from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.operators import airflow_task_run
-from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.attempt_folder import HIDDEN
-from airflow_occ_provider.submitters import driver_start, folder_driver, followed_driver
+from airflow_occ_provider.submitters import folder_driver, followed_driver
 from airflow_occ_provider.submitters.place import Place
-from airflow_occ_provider.triggers import base, shared_queue
-from airflow_occ_provider.triggers import driver as driver_trigger
 from airflow_occ_provider.triggers import lease as lease_trigger
-from airflow_occ_provider.triggers.driver import HudiDriverTrigger
+from airflow_occ_provider.triggers import shared_queue
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
-from airflow_occ_provider.via import ARGUMENTS, RUNNER
-from tests.fixed_options import fix_options
-from tests.policies import with_policy
-from tests.unit.folder_drivers import FolderDriverOfTest
-from tests.unit.test_record import Store, Task
-from tests.unit.test_table import T1, C, add
+from tests.support.hand_made_tables import T1, C, add
+from tests.support.task_state import Store
+from tests.support.via_tasks import (
+    LivyOperator,
+    deferred,
+    end,
+    event_of,
+    soon,  # noqa: F401 - a fixture of this module, too
+    starter,
+    the_driver,
+)
 
-INTERVAL = {"hoodie.client.heartbeat.interval_in_ms": "60000"}
 PROTECTED = {"fact": "protected", "followed": True, "reports_end": True}
 REQUESTED = {
     "fact": "hudi",
@@ -75,85 +74,6 @@ def tick(number):
     return {"fact": "tick", "number": number}
 
 
-def end(code=0):
-    return {"fact": "end", "exit_code": code, "committed": [], "is_certain": True}
-
-
-class LivyOperator(BaseOperator):
-    """Starts a driver and returns, as the operator of that name does."""
-
-    drivers: list[FolderDriverOfTest] = []  # noqa: RUF012
-    killed = 0
-    error = None
-
-    def __init__(self, *, file, args, polling_interval=0, **kwargs):
-        super().__init__(**kwargs)
-        self.file, self.args = file, args
-
-    def execute(self, context):
-        (url,) = self.args
-        assert Path(self.file.removeprefix("file://")).is_file()
-        if LivyOperator.error:
-            raise LivyOperator.error
-        driver = FolderDriverOfTest(Path(url.removeprefix("file://")), f"n{len(self.drivers)}")
-        self.drivers.append(driver)
-        driver.start()
-
-    def on_kill(self):
-        LivyOperator.killed += 1
-
-
-class Instance(Task):
-    def xcom_push(self, **_):
-        pass
-
-
-class Write(HudiWriteOperator):
-    """Decides no options; all else is the operator's."""
-
-    def _protected_run(self, context):
-        run = super()._protected_run(context)
-        fix_options(run, ELSEWHERE, INTERVAL, ("d", "t", "r"))
-        return run
-
-
-def starter(folder, store, tmp_path):
-    """Return what makes one process of a task: the operator and its context."""
-    job = tmp_path / "job.py"
-    job.write_text("print('mine')")
-
-    def start(number=1, **more):
-        arguments = {
-            "application": str(job),
-            "table": str(folder.parent),
-            **with_policy({"admission": "off", **more}),
-        }
-        context = {"ti": Instance(number, 14), "task_state_store": store}
-        kwargs = {"file": RUNNER, "args": [ARGUMENTS]}
-        context["task"] = Write(task_id="t", via=LivyOperator, via_kwargs=kwargs, **arguments)
-        return context["task"], context
-
-    return start
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch):
-    """Have processes and triggers look at once, and often."""
-    monkeypatch.setattr(driver_start, "_GATE_S", 0.01)
-    monkeypatch.setattr(folder_driver, "_END_S", 0.05)
-    monkeypatch.setattr(folder_driver, "_KILL_S", 0.05)
-    monkeypatch.setattr(followed_driver, "_PERIODS", ((1e9, 0.0),))
-    monkeypatch.setattr(base, "_NOTICE_S", -1000.0)
-    monkeypatch.setattr(driver_trigger, "_POLL_S", 0.05)
-    base.earliest_s.cache_clear()
-    LivyOperator.drivers, LivyOperator.killed, LivyOperator.error = [], 0, None
-    yield
-    base.earliest_s.cache_clear()
-    for driver in LivyOperator.drivers:
-        driver.revoke()
-        driver.join()
-
-
 @pytest.fixture
 def store():
     return Store()
@@ -164,23 +84,6 @@ def start(folder, queue, store, tmp_path):
     return starter(folder, store, tmp_path)
 
 
-def deferred(call, *arguments):
-    with pytest.raises(TaskDeferred) as caught:
-        call(*arguments)
-    return caught.value
-
-
-def event_of(trigger):
-    path, arguments = trigger.serialize()
-    assert path.endswith(".HudiDriverTrigger")
-    again = HudiDriverTrigger(**json.loads(json.dumps(arguments)))
-
-    async def first():
-        return (await anext(again.run())).payload
-
-    return asyncio.run(asyncio.wait_for(first(), 60))
-
-
 def resume(start, wait, event, number=1, **more):
     task, context = start(number, **more)
     return getattr(task, wait.method_name)(context, event)
@@ -188,14 +91,6 @@ def resume(start, wait, event, number=1, **more):
 
 def run_folder(folder, store):
     return folder.parent.parent / HIDDEN / "t" / store["hudi_write"]["identity"]
-
-
-def the_driver():
-    """The driver that was started last, once it was granted."""
-    driver = LivyOperator.drivers[-1]
-    driver.join()
-    assert driver.ran, driver.left
-    return driver
 
 
 def commits(folder, store):

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
-from functools import partial
-from pathlib import Path
 
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
-from airflow_occ_provider.attempts import write
 from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.outcome import Outcome
-from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE
 from airflow_occ_provider.attempts.settle import Settlement
@@ -28,69 +23,21 @@ from airflow_occ_provider.errors import (
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.submitters.processes import DriverProcess
 from airflow_occ_provider.task.run import open_journal
 from tests.local_drivers import handle_of
 from tests.policies import with_policy
-from tests.unit.test_claim import IN_PROCESS
-from tests.unit.test_fence import LATE, ROLLBACK, roll_back
-from tests.unit.test_record import Store, Task
-from tests.unit.test_table import T1, T2, C, add, begin
+from tests.support.hand_made_tables import T1, T2, C, add, begin
+from tests.support.task_state import Store, Task
+from tests.support.write_runs import IN_PROCESS, INTERVAL, Write
 
 HERE = handle_of(replace(DriverProcess.of(1), pid=2**22 + 1, started=0))  # no process has that id
 FAR = handle_of(DriverProcess(42, 0, "far", "b", "n"))
-INTERVAL = {"hoodie.client.heartbeat.interval_in_ms": "60000"}
 
 
 def whole(folder):
     return Scope.of(str(folder.parent), None)
-
-
-@dataclass(frozen=True)
-class AttemptOf(write.Write):
-    """A write whose attempt is that of an operator of a test."""
-
-    attempt_of: Callable = None
-
-    def attempt(self, preparation, admitted):
-        return self.attempt_of(self.run, admitted)
-
-
-class Write(HudiWriteOperator):
-    """In the place of Spark: attempts that fail as told, or do nothing."""
-
-    options = INTERVAL
-    ran = 0
-    cleaned: tuple[str, ...] = ()
-
-    def _protected_run(self, context):
-        run = super()._protected_run(context)
-        run.look_up = lambda: None
-        run.prepare = partial(self.prepare, run)
-        run.known_options = lambda _: dict(self.options)
-        run.run_clean = self.run_clean
-        return run
-
-    def prepare(self, run, order_token=""):
-        self.hudi_defaults = dict(self.options)
-        return Preparation(None, None, self.options, "", run.table.snapshot(missing_ok=True))
-
-    def _write(self, context):
-        write = super()._write(context)
-        return AttemptOf(write.run, write.event, self._attempt)
-
-    def _attempt(self, run, admitted):
-        self.ran += 1
-
-    def run_clean(self, preparation, table, admitted):
-        """In the place of the lazy clean: what its rollback does to the files."""
-        self.cleaned += (table,)
-        for path in Path(self.table, ".hoodie", "timeline").glob(f"{T1}*"):
-            path.unlink()
-        roll_back(Path(self.table, ".hoodie"), T1, f"{ROLLBACK}_{LATE}.rollback")
-        return 0, None
 
 
 @pytest.fixture

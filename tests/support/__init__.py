@@ -1,0 +1,3 @@
+"""Modules that several tests and rigs use."""
+
+from __future__ import annotations
