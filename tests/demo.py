@@ -39,8 +39,8 @@ from tests.services.airflow import EmbeddedAirflow
 from tests.services.celery import CeleryAirflow
 from tests.services.livy import EmbeddedLivy
 from tests.services.yarn import EmbeddedYarn
-from tests.stores import LOCAL as LOCAL_DISK
-from tests.stores import STORES, Lake, started_store
+from tests.support.stores import LOCAL as LOCAL_DISK
+from tests.support.stores import STORES, Lake, started_store
 
 DAG_ID = "two_writers"
 LOCKS = {

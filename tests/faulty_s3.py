@@ -25,9 +25,9 @@ from airflow_occ_provider.embedded.stack import EmbeddedStack
 from tests.faults.aftermath import EXPIRY_S, make_tables, run_job
 from tests.faults.command import print_run, print_wrong
 from tests.faults.rig import JOB, FaultyRun, airflow
-from tests.faulty_proxy import FaultyProxy
 from tests.services.versitygw import EmbeddedVersitygw
-from tests.stores import BUCKET, Lake
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.stores import BUCKET, Lake
 
 WRITERS = 2
 ROWS = 20

@@ -21,11 +21,11 @@ from unittest.mock import patch
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from tests.contract import stand_in_spark
-from tests.faulty_proxy import FaultyProxy, Request
 from tests.services.versitygw import EmbeddedVersitygw
-from tests.stores import BUCKET
+from tests.support.faulty_proxy import FaultyProxy, Request
+from tests.support.stores import BUCKET
+from tests.support.table_properties import table_properties
 from tests.support.task_state import Instance, Store
-from tests.table_properties import table_properties
 
 PACKAGE = Path(__file__).parents[1] / "airflow_occ_provider"
 

@@ -31,10 +31,10 @@ from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.attempt_folder import HIDDEN
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.bench.harness import Goal, conclude
-from tests.faulty_proxy import FaultyProxy, Request
 from tests.faulty_s3 import S3proxy
-from tests.stores import BUCKET
-from tests.via_runs import Run
+from tests.support.faulty_proxy import FaultyProxy, Request
+from tests.support.stores import BUCKET
+from tests.support.via_runs import Run
 
 JOB = Path(__file__).parents[1] / "jobs" / "printing_job.py"
 STORE_CONN_ID = "store"

@@ -29,8 +29,8 @@ from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_l
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launcher
 from tests.bench.harness import Goal, conclude, show
-from tests.local_drivers import local_driver, local_drivers
 from tests.services.airflow import EmbeddedAirflow
+from tests.support.local_drivers import local_driver, local_drivers
 
 JOB = Path(__file__).parents[1] / "jobs" / "timed_write.py"
 DAGS = Path(__file__).parent / "overhead_dags"

@@ -31,12 +31,12 @@ from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.storage.table import HudiTable
 from tests.bench.harness import Goal, conclude
 from tests.bench.pending_tables import PendingTables
-from tests.faulty_proxy import FaultyProxy
-from tests.faulty_proxy import Request as StoreRequest
 from tests.faulty_s3 import faulty_store
 from tests.pages.client import REFRESH_S, Client, p95, slower, viewers
 from tests.pages.rig import LOCK, running
-from tests.stores import BUCKET, STORE_CONN_ID, Lake
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.faulty_proxy import Request as StoreRequest
+from tests.support.stores import BUCKET, STORE_CONN_ID, Lake
 
 SMOKE = os.environ.get("SMOKE") == "1"
 TABLES, WRITERS, CLIENTS = 50, 4, 10

@@ -10,7 +10,7 @@ from typing import Self
 
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
-from tests.stores import Lake
+from tests.support.stores import Lake
 
 _ARCHIVE = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0" / "early_conflict.zip"
 _MODEL, _OTHER = "20261121134203191", "20261121134204566"

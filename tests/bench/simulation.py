@@ -18,7 +18,7 @@ from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.watch import Observation, WriterWatch
-from tests.table_properties import table_properties
+from tests.support.table_properties import table_properties
 
 _ROOT = "/simulated"
 _HEARTBEATS, _TIMELINE = f"{_ROOT}/.hoodie/.heartbeat", f"{_ROOT}/.hoodie/timeline"

@@ -14,7 +14,7 @@ import fastavro
 import pyarrow as pa
 from pyarrow import parquet
 
-from tests.table_properties import table_properties
+from tests.support.table_properties import table_properties
 
 _FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 _BETWEEN = timedelta(seconds=61, milliseconds=234)

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.airflow_component import Component
 from tests.commit_runs.plan import Fault
 from tests.commit_runs.writers import Writers
 from tests.services.airflow import EmbeddedAirflow
 from tests.services.postgres import Postgres
+from tests.support.airflow_component import Component
 
 DAGS = Path(__file__).parent / "dags"
 STARTED = ("on_commit", "on_batch")

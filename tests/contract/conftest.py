@@ -37,12 +37,12 @@ from airflow_occ_provider.storage.address import fsspec_url, open_file_system, p
 from airflow_occ_provider.storage.table import HudiTable
 from tests.contract import spool_place, spooler
 from tests.crowd.locks import MemoryLocks
-from tests.memory_store import MemoryStore
 from tests.services.azurite import EmbeddedAzurite
 from tests.services.clouds import NEEDS_GO, NEEDS_NODE
 from tests.services.fake_gcs import EmbeddedFakeGcs
 from tests.services.hdfs import Hdfs
-from tests.table_properties import table_properties
+from tests.support.memory_store import MemoryStore
+from tests.support.table_properties import table_properties
 
 BUCKET = "lake"
 POLL_S = 0.2

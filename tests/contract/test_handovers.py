@@ -8,7 +8,7 @@ from airflow_occ_provider.leases.queue import Queue
 from tests.handovers import case
 from tests.handovers.mutants import MUTANTS
 from tests.handovers.rig import first_broken, hand_over, hand_over_in
-from tests.shared_objects import PromptStore, shared_objects
+from tests.support.shared_objects import PromptStore, shared_objects
 
 CASES = 30
 CASES_TO_FIND_A_MUTANT = 600

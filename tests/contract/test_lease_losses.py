@@ -17,7 +17,7 @@ from airflow_occ_provider.testing.queues import (
     part,
     waits_for,
 )
-from tests.memory_store import MemoryStore
+from tests.support.memory_store import MemoryStore
 
 
 class TestExpiry(ExpiryContract):

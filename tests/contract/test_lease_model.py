@@ -16,7 +16,7 @@ from tests.model.checker import ViolationError
 from tests.model.machine import run
 from tests.model.mutants import MUTANTS, ForgetsTasks
 from tests.model.world import Claim, World
-from tests.shared_objects import PromptLocks, PromptStore, shared_objects
+from tests.support.shared_objects import PromptLocks, PromptStore, shared_objects
 
 STEPS_TO_FIND_A_MUTANT = 100_000
 SEED_THAT_FINDS = 9  # each of them in a second but this one; another seed may take half a minute

@@ -11,8 +11,8 @@ from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.driver.contract import FACTS, HUDI_FACTS
 from airflow_occ_provider.submitters import followed_driver
 from airflow_occ_provider.submitters.output import AHEAD, BATCH
-from tests.local_drivers import local_driver
-from tests.observed import until
+from tests.support.local_drivers import local_driver
+from tests.support.observed import until
 from tests.support.offers import offer_in
 
 KEY = f"key-of-a-printing-job-{os.getpid()}"

@@ -18,9 +18,9 @@ from airflow_occ_provider.hudi.conflict.verdict import Certainty
 from airflow_occ_provider.storage.conflicts import verdicts
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.writers import pending_writers
-from tests.observed import until
 from tests.support.avro_metadata import RECORD, avro
-from tests.table_properties import table_properties
+from tests.support.observed import until
+from tests.support.table_properties import table_properties
 
 T0, T1, T2 = "20261121092507982", "20261121092529777", "20261121092543328"
 C0, C2 = "20261121092508000", "20261121092559999"

@@ -33,11 +33,11 @@ from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
 from airflow_occ_provider.submitters.place import Place
 from tests.contract import folder_job
 from tests.contract.in_memory_submitter import Cluster, InMemorySubmitter
-from tests.local_drivers import local_driver
 from tests.support.hand_made_tables import T1, C, add, begin
+from tests.support.local_drivers import local_driver
 from tests.support.recorded_attempts import KEY, LOG, REQUESTED, Store, attempt_of, journal
+from tests.support.yarn_script import script_driver
 from tests.unit.reports import fact
-from tests.yarn_script import script_driver
 
 PATIENCE_S = 60
 INTERVAL = "hoodie.client.heartbeat.interval_in_ms"

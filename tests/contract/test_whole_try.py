@@ -16,8 +16,8 @@ from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from tests.contract import stand_in_spark
 from tests.contract.counted import CountedConnections
+from tests.support.table_properties import table_properties
 from tests.support.task_state import Store, Task
-from tests.table_properties import table_properties
 
 BUCKET = "leases"
 MOST_REQUESTS, MOST_SESSIONS = 12, 2

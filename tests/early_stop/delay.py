@@ -33,10 +33,10 @@ from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.hudi.writer.options import writer_options
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from tests.differential.session import start_spark
-from tests.observed import until
 from tests.races.places import PLACES, started_place
-from tests.via_runs import Run
-from tests.writers import NO_METADATA_TABLE, inflight, stack_lock_options
+from tests.support.observed import until
+from tests.support.via_runs import Run
+from tests.support.writers import NO_METADATA_TABLE, inflight, stack_lock_options
 
 JOB = Path(__file__).parents[1] / "jobs" / "contended_write.py"
 MOST_S = 20.0

@@ -33,7 +33,7 @@ from tests.differential.tables import Templates
 from tests.differential.writer import RigError, Writer
 from tests.differential.writes import save, signature, table_options, write_rows
 from tests.early_stop.race import POINTS, Race, Turn
-from tests.memory_store import MemoryStore
+from tests.support.memory_store import MemoryStore
 
 _LOG = logging.getLogger(__name__)
 _TTL_MS = 600_000

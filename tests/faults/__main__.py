@@ -9,7 +9,7 @@ from tests.faults.aftermath import inspect, make_tables
 from tests.faults.command import main, print_run, print_wrong
 from tests.faults.plan import KINDS, draw
 from tests.faults.rig import FaultyRun, RunByBash, airflow
-from tests.stores import LOCAL, LOCKS, STORES, started_store
+from tests.support.stores import LOCAL, LOCKS, STORES, started_store
 
 
 def play(args, folder):

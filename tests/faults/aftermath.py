@@ -6,8 +6,8 @@ import json
 import time
 from pathlib import Path
 
-from tests.stores import Lake
-from tests.writers import Writer
+from tests.support.stores import Lake
+from tests.support.writers import Writer
 
 JOBS = Path(__file__).parents[1] / "jobs"
 ROWS = {"first": 1, **{str(number): 1 for number in range(20)}}

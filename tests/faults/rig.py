@@ -16,13 +16,13 @@ from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.record import RECORD_KEY
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.storage.attempt_folder import run_folder
-from tests.commit_locks import lock_held
 from tests.faults.aftermath import run_job
 from tests.faults.processes import Census, drivers, end_all, programs, send, wait_until_gone
-from tests.observed import processes_in
 from tests.services.airflow import EmbeddedAirflow
-from tests.stores import Lake
-from tests.writers import has_markers, inflight
+from tests.support.commit_locks import lock_held
+from tests.support.observed import processes_in
+from tests.support.stores import Lake
+from tests.support.writers import has_markers, inflight
 
 HERE = Path(__file__).parent
 JOB = HERE.parent / "jobs" / "stepped_write.py"

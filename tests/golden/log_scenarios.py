@@ -12,7 +12,7 @@ from typing import Any
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.log_strangers import STRANGERS, Stranger, conflict_caught
-from tests.writers import JOB, Writer, commit_lock_held, wait_for
+from tests.support.writers import JOB, Writer, commit_lock_held, wait_for
 
 Scenario = Callable[[EmbeddedStack, Path], Writer | Stranger]
 """A function that runs attempts on tables below a folder and returns the one to record."""

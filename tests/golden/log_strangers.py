@@ -15,7 +15,7 @@ from airflow_occ_provider.hudi.writer.options import (
     metastore_lock_options,
     writer_options,
 )
-from tests.writers import JOB, Writer, lock_options, wait_for
+from tests.support.writers import JOB, Writer, lock_options, wait_for
 
 _PATIENCE_S = 240
 # Port 1 of loopback refuses connections.

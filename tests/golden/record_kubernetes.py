@@ -18,8 +18,8 @@ from airflow_occ_provider.errors import SubmitterUnreachableError
 from airflow_occ_provider.submitters.kubernetes.pod import Pod
 from tests.k8s.pod_script import api, script_pod
 from tests.k8s.spark import NAMESPACE, kubectl, prepare_namespace
-from tests.observed import until
-from tests.suspended import suspended
+from tests.support.observed import until
+from tests.support.suspended import suspended
 
 FOLDER = Path(__file__).parent / "kubernetes"
 WAITS = "echo begun; sleep 600"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from airflow_occ_provider.attempts.submitter import Ended
 from tests.services.yarn import EmbeddedYarn
-from tests.yarn_script import script_driver
+from tests.support.yarn_script import script_driver
 
 FOLDER = Path(__file__).parent / "yarn"
 SCRIPT = """

@@ -13,7 +13,7 @@ import structlog
 
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from tests.handovers.rig import hand_over, hand_over_in
-from tests.shared_objects import BACKENDS, PromptStore, shared_objects
+from tests.support.shared_objects import BACKENDS, PromptStore, shared_objects
 
 _PROGRESS = 100
 _POLL_S = 0.05  # of real time

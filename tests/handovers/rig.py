@@ -14,7 +14,7 @@ from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.handovers.case import BrokenError, Case, connection
 from tests.handovers.clock import Clock, VirtualLoop
-from tests.memory_store import MemoryStore
+from tests.support.memory_store import MemoryStore
 
 _ROOT = "/handovers"
 

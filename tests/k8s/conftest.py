@@ -9,7 +9,7 @@ import pytest
 
 from tests.k8s.pod_script import api
 from tests.k8s.spark import NAMESPACE, kubectl, prepare_namespace
-from tests.suspended import resume, suspend
+from tests.support.suspended import resume, suspend
 
 KINDS = "pods,secrets,configmaps,services"
 OWN = ("kube-root-ca.crt",)

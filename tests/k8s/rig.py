@@ -35,7 +35,7 @@ from tests.k8s.pod_script import api, has_begun
 from tests.k8s.spark import CONNECTION, NAMESPACE, environment, prepare_namespace
 from tests.k8s.stand_in import PLACE
 from tests.support.hand_made_tables import add
-from tests.table_properties import table_properties
+from tests.support.table_properties import table_properties
 
 MOST_TRIES = 6
 MOST_DRAWS = 2  # for each run, as a fault may meet nothing

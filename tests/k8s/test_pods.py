@@ -10,7 +10,7 @@ from airflow_occ_provider.attempts.submitter import Ended, Running, Unseen
 from airflow_occ_provider.errors import NotSubmittedError, StateStoreError
 from tests.k8s.conftest import left
 from tests.k8s.pod_script import api, follower, has_begun, script_driver, script_pod
-from tests.observed import until
+from tests.support.observed import until
 
 WAITS = "echo begun; sleep 6000"
 

@@ -24,7 +24,7 @@ from tests.k8s.cluster.node import ADDRESS, API
 from tests.k8s.conftest import left
 from tests.k8s.pod_script import api
 from tests.k8s.spark import CONNECTION, environment
-from tests.observed import until
+from tests.support.observed import until
 
 ROOT = Path(__file__).parents[2]
 RUNS = os.environ.get("RUNS", "20")

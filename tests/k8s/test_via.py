@@ -16,9 +16,9 @@ from tests.k8s.cluster.node import ADDRESS
 from tests.k8s.conftest import left
 from tests.k8s.rig import OPEN
 from tests.k8s.spark import CONTAINERS, NAMESPACE, environment
-from tests.observed import until
-from tests.via_runs import instants, raced, write_and_end, write_run
-from tests.writers import JOB
+from tests.support.observed import until
+from tests.support.via_runs import instants, raced, write_and_end, write_run
+from tests.support.writers import JOB
 
 
 @pytest.fixture

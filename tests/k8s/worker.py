@@ -21,7 +21,7 @@ from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.submitters import folder_driver, followed_driver
 from airflow_occ_provider.triggers import driver
-from tests.fixed_options import fix_options
+from tests.support.fixed_options import fix_options
 
 JOB = Path(__file__).parent / "jobs" / "insert_rows.py"
 RETRY, MAX_TRIES = 75, 20

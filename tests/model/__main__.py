@@ -25,7 +25,7 @@ from tests.crowd.locks import MemoryLocks
 from tests.model.checker import ViolationError
 from tests.model.machine import run
 from tests.model.mutants import MUTANTS
-from tests.shared_objects import BACKENDS, PromptLocks, PromptStore, shared_objects
+from tests.support.shared_objects import BACKENDS, PromptLocks, PromptStore, shared_objects
 
 _CLIENTS = 4
 _POLL_S = 0.05

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from airflow_occ_provider.leases.store import Node, Version
-from tests.memory_store import MemoryStore
+from tests.support.memory_store import MemoryStore
 
 
 class Follower:

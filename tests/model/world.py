@@ -13,10 +13,10 @@ from airflow_occ_provider.leases.lease import Status, Ticket
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Request
 from airflow_occ_provider.leases.store import Store
-from tests.memory_store import MemoryStore
 from tests.model.checker import SLACK, Checker, Entry, ViolationError
 from tests.model.follower import Follower
 from tests.model.wire import KilledError, Wire
+from tests.support.memory_store import MemoryStore
 
 TICK_S = 0.5
 _AGE_S = 1.1  # of the listings of one client

@@ -23,12 +23,12 @@ from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from tests.bench.pending_tables import PendingTables
 from tests.faulty_s3 import faulty_store
-from tests.observed import processes_in
 from tests.pages.browser import chromium, sign_in
 from tests.pages.client import Client, slower, viewers
 from tests.pages.rig import LOCK, SignedInAirflow, running, wait_for
-from tests.stores import STORE_CONN_ID, Lake
-from tests.suspended import suspended
+from tests.support.observed import processes_in
+from tests.support.stores import STORE_CONN_ID, Lake
+from tests.support.suspended import suspended
 
 WINDOW_S, FROZEN_S, ROUNDS = 30.0, 60.0, 5
 MOST_RATIO = 1.5

@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import Any
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from tests.airflow_component import COMPONENTS
 from tests.services.airflow import EmbeddedAirflow
 from tests.services.postgres import Postgres
+from tests.support.airflow_component import COMPONENTS
 
 ROOT = Path(__file__).parents[2]
 DAGS = Path(__file__).parent / "dags"

@@ -16,8 +16,8 @@ from airflow_occ_provider.task.table_link import table_key
 from tests.faults.processes import drivers, send, victims
 from tests.pages.browser import Screen
 from tests.pages.rig import JOB, SignedInAirflow, wait_for
+from tests.support.writers import commit_lock_held, inflight
 from tests.system.rivals import open_queue
-from tests.writers import commit_lock_held, inflight
 
 _POLL_S = 0.1
 

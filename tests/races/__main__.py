@@ -23,7 +23,7 @@ from tests.races.scenarios import (
     same_new_keys,
     scopes,
 )
-from tests.stores import LOCAL, LOCKS, STORES, Lake, started_store
+from tests.support.stores import LOCAL, LOCKS, STORES, Lake, started_store
 
 KINDS = {"keys": same_new_keys, "increments": increments, "merge": merges, "scopes": scopes}
 

@@ -32,11 +32,11 @@ from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.conftest import SMALL_TABLES
 from tests.demo import yarn_connection
-from tests.observed import until
-from tests.rows import current_files
 from tests.services.yarn import EmbeddedYarn
-from tests.via_runs import Run
-from tests.writers import NO_METADATA_TABLE, QUIET
+from tests.support.observed import until
+from tests.support.rows import current_files
+from tests.support.via_runs import Run
+from tests.support.writers import NO_METADATA_TABLE, QUIET
 
 JOB = Path(__file__).parents[1] / "jobs" / "counted_merge.py"
 PLACES = ("local", "yarn", "via")

@@ -19,8 +19,8 @@ from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.races.writer import Task, TaskResult
 from tests.races.writes import PARTITIONS, Table
-from tests.stores import Lake
-from tests.writers import stack_lock
+from tests.support.stores import Lake
+from tests.support.writers import stack_lock
 
 _WRITERS = 3
 

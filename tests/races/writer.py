@@ -19,7 +19,7 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request
 from tests.differential.writer import Writer as Latched
 from tests.races.writes import Table
-from tests.stores import Lake
+from tests.support.stores import Lake
 
 TTL_MS = 30_000
 _TRIES = 6

@@ -9,7 +9,7 @@ from typing import Any
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.writer.options import zookeeper_lock_options
 from tests.differential.writes import Row, save
-from tests.writers import stack_lock_options
+from tests.support.writers import stack_lock_options
 
 PARTITIONS = ("a", "b", "c", "d")
 OPTIONS = {

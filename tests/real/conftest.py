@@ -7,7 +7,7 @@ import pytest
 
 from airflow_occ_provider.storage.table import HudiTable
 from tests.services.versitygw import EmbeddedVersitygw
-from tests.stores import BUCKET
+from tests.support.stores import BUCKET
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,8 @@ from airflow_occ_provider.embedded.bundle import HUDI_VERSION
 from airflow_occ_provider.embedded.spark import spark_environment
 from tests.conftest import SMALL_TABLES
 from tests.jobs.guarded_writes import PREFIX
-from tests.stores import BUCKET, started_store
-from tests.writers import NO_METADATA_TABLE, QUIET
+from tests.support.stores import BUCKET, started_store
+from tests.support.writers import NO_METADATA_TABLE, QUIET
 
 pytestmark = pytest.mark.real
 JOB = Path(__file__).parents[1] / "jobs" / "guarded_writes.py"

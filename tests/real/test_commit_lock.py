@@ -14,8 +14,8 @@ from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.commit_lock import ZookeeperCommitLock
-from tests.commit_locks import TableLocks
-from tests.writers import LOCK_BASE_PATH, Writer, commit_lock_held, inflight, wait_for
+from tests.support.commit_locks import TableLocks
+from tests.support.writers import LOCK_BASE_PATH, Writer, commit_lock_held, inflight, wait_for
 
 pytestmark = pytest.mark.real
 

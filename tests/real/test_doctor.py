@@ -7,7 +7,7 @@ import pytest
 from airflow_occ_provider.attempts.doctor import examine
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.storage.table import HudiTable
-from tests.writers import Writer
+from tests.support.writers import Writer
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
 

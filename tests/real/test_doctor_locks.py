@@ -18,7 +18,7 @@ from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.commit_lock import ZookeeperCommitLock
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
-from tests.writers import LOCK_BASE_PATH, NO_METADATA_TABLE, Writer
+from tests.support.writers import LOCK_BASE_PATH, NO_METADATA_TABLE, Writer
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
 GOLDEN = Path(__file__).parents[1] / "golden" / "tables"

@@ -37,8 +37,8 @@ from airflow_occ_provider.in_driver import guard, session_rules
 from airflow_occ_provider.in_driver.granted import ASKED_TO_STOP
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
-from tests.faulty_proxy import FaultyProxy
-from tests.stores import BUCKET
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.stores import BUCKET
 
 pytestmark = pytest.mark.real
 PATIENCE_S = 300

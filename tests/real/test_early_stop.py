@@ -15,8 +15,8 @@ from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.table import HudiTable
-from tests.suspended import resume, suspend
-from tests.writers import Writer, inflight, wait_for
+from tests.support.suspended import resume, suspend
+from tests.support.writers import Writer, inflight, wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
 

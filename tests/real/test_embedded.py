@@ -18,7 +18,7 @@ from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.client import check_lock_service
-from tests.observed import processes_in, until
+from tests.support.observed import processes_in, until
 
 pytestmark = pytest.mark.real
 

@@ -7,9 +7,9 @@ import psutil
 import pytest
 from azure.core.exceptions import HttpResponseError
 
-from tests.observed import processes_in
 from tests.services.azurite import EmbeddedAzurite
 from tests.services.clouds import CLOUDS, NEEDS_NODE
+from tests.support.observed import processes_in
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
 

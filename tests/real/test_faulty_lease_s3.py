@@ -26,10 +26,10 @@ from airflow_occ_provider.testing.lease_store import (  # noqa: F401 - the fixtu
 from airflow_occ_provider.testing.lost_answers import LostAnswerContract
 from airflow_occ_provider.testing.queue_contract import ExpiryContract, QueueContract
 from airflow_occ_provider.testing.store_contract import StoreContract
-from tests.faulty_proxy import Fault, FaultyProxy
 from tests.real.queues import asks
 from tests.services.clouds import NEEDS_VERSITYGW
-from tests.stores import BUCKET
+from tests.support.faulty_proxy import Fault, FaultyProxy
+from tests.support.stores import BUCKET
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly, NEEDS_VERSITYGW]
 PERCENT, SEED = 5.0, 7

@@ -16,9 +16,9 @@ from airflow_occ_provider.storage.watch import WriterWatch
 from airflow_occ_provider.storage.writers import pending_writers
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
 from tests.bench.tables import add_instant, instants, make_table
-from tests.faulty_proxy import Fault, FaultyProxy
 from tests.services.clouds import NEEDS_VERSITYGW
-from tests.stores import BUCKET
+from tests.support.faulty_proxy import Fault, FaultyProxy
+from tests.support.stores import BUCKET
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly, NEEDS_VERSITYGW]
 SIZE, ROUNDS = 20, 10

@@ -12,9 +12,9 @@ from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.errors import HeartbeatExpiredError, RolledBackError
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.processes import end_processes
-from tests.rows import count_rows
 from tests.stalls.course import stall
-from tests.writers import JOB, NO_METADATA_TABLE, Writer, wait_for
+from tests.support.rows import count_rows
+from tests.support.writers import JOB, NO_METADATA_TABLE, Writer, wait_for
 
 pytestmark = pytest.mark.real
 INTERVAL_MS, MISSES = 1000, 4

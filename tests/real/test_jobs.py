@@ -25,8 +25,8 @@ from tests.support.real_jobs import (
     returns_rows,
     rows_are,
 )
-from tests.suspended import resume, suspend
-from tests.writers import Writer, inflight, served, wait_for
+from tests.support.suspended import resume, suspend
+from tests.support.writers import Writer, inflight, served, wait_for
 
 pytestmark = pytest.mark.real
 

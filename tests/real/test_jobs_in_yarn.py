@@ -9,7 +9,7 @@ from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.streamer import streamer_arguments
 from airflow_occ_provider.embedded.bundle import find_bundle
 from airflow_occ_provider.in_driver.run_main import STREAMER
-from tests.in_yarn import YarnStack, YarnWriter
+from tests.support.in_yarn import YarnStack, YarnWriter
 from tests.support.real_jobs import (
     MERGE,
     NEW_TABLE,

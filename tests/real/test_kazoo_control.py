@@ -16,7 +16,7 @@ from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.real.lease_holder import asked
 from tests.support.kazoo_holder import holder
-from tests.suspended import resume, suspend
+from tests.support.suspended import resume, suspend
 
 pytestmark = pytest.mark.real
 WATCHED_S = 2.0

@@ -20,8 +20,8 @@ from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.watch import WriterWatch
 from airflow_occ_provider.storage.writers import pending_writers
 from tests.differential.session import compile_latches
-from tests.rows import count_rows
-from tests.writers import Writer, has_markers, inflight, wait_for
+from tests.support.rows import count_rows
+from tests.support.writers import Writer, has_markers, inflight, wait_for
 
 pytestmark = pytest.mark.real
 

@@ -10,7 +10,7 @@ from airflow_occ_provider.attempts.lease_audit import CommitLockAudit
 from airflow_occ_provider.errors import MisconfigurationError
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.storage.table import HudiTable
-from tests.writers import LOCK_BASE_PATH, Writer
+from tests.support.writers import LOCK_BASE_PATH, Writer
 
 pytestmark = pytest.mark.real
 ELSEWHERE = ("--jvm-option", "hoodie.write.lock.zookeeper.base_path=/elsewhere")

@@ -22,7 +22,7 @@ from airflow_occ_provider.leases.queue import Queue
 from tests.real.lease_holder import TTL_MS, asked
 from tests.real.queues import asks
 from tests.support.kazoo_holder import holder
-from tests.suspended import suspended
+from tests.support.suspended import suspended
 
 pytestmark = pytest.mark.real
 

@@ -18,7 +18,7 @@ from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.real.queues import Queues, asks, bare_client, wait_until_held
 from tests.services.ensemble import EmbeddedZookeeperEnsemble
-from tests.suspended import suspended
+from tests.support.suspended import suspended
 
 pytestmark = pytest.mark.real
 

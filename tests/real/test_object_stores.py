@@ -18,9 +18,16 @@ from airflow_occ_provider.storage.writers import pending_writers
 from tests.conftest import SMALL_TABLES
 from tests.services.ceph import Ceph
 from tests.services.clouds import NEEDS_GO, NEEDS_NODE
-from tests.stores import BUCKET, Lake, started_store
 from tests.support.real_jobs import MERGE, NEW_TABLE, checks_and_writes_nothing, function, returns_rows
-from tests.writers import NO_METADATA_TABLE, Writer, commit_lock_held, has_markers, inflight, wait_for
+from tests.support.stores import BUCKET, Lake, started_store
+from tests.support.writers import (
+    NO_METADATA_TABLE,
+    Writer,
+    commit_lock_held,
+    has_markers,
+    inflight,
+    wait_for,
+)
 
 pytestmark = pytest.mark.real
 DIRECT = {MARKERS_TYPE: "DIRECT"}

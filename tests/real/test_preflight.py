@@ -16,9 +16,9 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.task.run import open_journal
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
+from tests.support.suspended import resume, suspend
 from tests.support.task_state import Store, Task
-from tests.suspended import resume, suspend
-from tests.writers import Writer, inflight, wait_for
+from tests.support.writers import Writer, inflight, wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
 RULE = HeartbeatRule(60_000, 2)

@@ -15,7 +15,7 @@ from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.driver.contract import GRANT
 from airflow_occ_provider.embedded.bundle import find_bundle
 from airflow_occ_provider.storage.table import HudiTable
-from tests.writers import (
+from tests.support.writers import (
     JOB,
     NO_METADATA_TABLE,
     QUIET,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.modules import run_module
 from tests.races.places import PLACES
+from tests.support.modules import run_module
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
 

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from tests.bench.tables import add_instant, instants, make_table
-from tests.faulty_proxy import FaultyProxy
 from tests.services.clouds import NEEDS_VERSITYGW
-from tests.stores import BUCKET
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.stores import BUCKET
 from tests.write_cost import measure
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly, NEEDS_VERSITYGW]

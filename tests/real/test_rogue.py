@@ -16,7 +16,7 @@ from airflow_occ_provider.errors import DataLossError, RolledBackError
 from airflow_occ_provider.hudi.doctor.finding import Severity
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.processes import end_processes
-from tests.writers import JOB, Writer, commit_lock_held, inflight, wait_for
+from tests.support.writers import JOB, Writer, commit_lock_held, inflight, wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
 PARTITIONS = 60

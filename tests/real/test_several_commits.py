@@ -11,8 +11,8 @@ from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.errors import JobError, MisconfigurationError
 from airflow_occ_provider.storage.table import HudiTable
-from tests.rows import count_rows
-from tests.writers import Writer
+from tests.support.rows import count_rows
+from tests.support.writers import Writer
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
 JOB = Path(__file__).parents[1] / "jobs" / "several_writes.py"

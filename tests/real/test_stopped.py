@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.stopped.course import Course, Trial
-from tests.stores import Lake
+from tests.support.stores import Lake
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
 TTL_S = 6.0

@@ -14,9 +14,9 @@ from airflow_occ_provider.hudi.writer.storage_lock import (
     storage_lock_options,
 )
 from airflow_occ_provider.storage.lock_file import lock_file
-from tests.stores import LOCAL, Lake, started_store
-from tests.suspended import resume, suspend
-from tests.writers import Writer, inflight, wait_for
+from tests.support.stores import LOCAL, Lake, started_store
+from tests.support.suspended import resume, suspend
+from tests.support.writers import Writer, inflight, wait_for
 
 pytestmark = pytest.mark.real
 IN_A_FILE = file_lock_options(expire_min=1, num_retries=24)

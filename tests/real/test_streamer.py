@@ -18,8 +18,8 @@ from airflow_occ_provider.attempts.streamer import streamer_arguments
 from airflow_occ_provider.embedded.bundle import _release_of, find_bundle
 from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.storage.table import HudiTable
-from tests.suspended import suspended
-from tests.writers import NO_METADATA_TABLE, Writer, wait_for
+from tests.support.suspended import suspended
+from tests.support.writers import NO_METADATA_TABLE, Writer, wait_for
 
 JAR = os.environ.get("HUDI_UTILITIES_JAR", "")
 pytestmark = pytest.mark.skipif(not JAR, reason="HUDI_UTILITIES_JAR does not name Hudi Streamer's jar")

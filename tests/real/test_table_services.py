@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.modules import run_module
+from tests.support.modules import run_module
 
 pytestmark = pytest.mark.real
 

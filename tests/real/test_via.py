@@ -10,9 +10,9 @@ from airflow.providers.standard.operators.bash import BashOperator
 
 from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
-from tests.observed import processes_in, until
 from tests.services.livy import EmbeddedLivy
-from tests.via_runs import instants, raced, write_and_end, write_run
+from tests.support.observed import processes_in, until
+from tests.support.via_runs import instants, raced, write_and_end, write_run
 
 pytestmark = pytest.mark.real
 SUBMIT = f"spark-submit --master 'local[2]' --driver-memory 1g {RUNNER} {ARGUMENTS}"

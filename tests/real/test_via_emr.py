@@ -22,10 +22,10 @@ from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.conftest import SMALL_TABLES
-from tests.observed import until
 from tests.services.emr import ROLE, emulated_emr
-from tests.stores import BUCKET, STORE_CONN_ID
-from tests.via_runs import raced, write_run
+from tests.support.observed import until
+from tests.support.stores import BUCKET, STORE_CONN_ID
+from tests.support.via_runs import raced, write_run
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]
 KILLED = -9

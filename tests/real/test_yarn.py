@@ -20,10 +20,10 @@ from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.submitters.yarn.place import COMMON_TAG, YarnPlace, attempt_tag
 from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
-from tests.in_yarn import YarnLaunch
-from tests.observed import until
 from tests.services.yarn import EmbeddedYarn
-from tests.yarn_script import script_driver
+from tests.support.in_yarn import YarnLaunch
+from tests.support.observed import until
+from tests.support.yarn_script import script_driver
 
 pytestmark = [pytest.mark.real, pytest.mark.yarn]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 
 from airflow_occ_provider.embedded.process import Server
-from tests.airflow_component import COMPONENTS
 from tests.services.airflow import EmbeddedAirflow
 from tests.services.postgres import Postgres
+from tests.support.airflow_component import COMPONENTS
 
 _NAME = "airflow"
 _WORKER = ("-m", "airflow", "celery", "worker", "--concurrency", "4", "--skip-serve-logs")

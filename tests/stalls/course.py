@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from tests.stalls.store import StallingStore
-from tests.writers import Writer, wait_for
+from tests.support.writers import Writer, wait_for
 
 
 def stall(

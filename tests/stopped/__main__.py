@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.stopped.course import Result, Window, trials
-from tests.stores import LOCAL, STORES, Lake, started_store
+from tests.support.stores import LOCAL, STORES, Lake, started_store
 
 
 def main() -> int:

@@ -24,8 +24,8 @@ from airflow_occ_provider.driver.contract import FACTS
 from airflow_occ_provider.embedded.spark import spark_environment
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from tests.conftest import SMALL_TABLES
-from tests.stores import Lake
-from tests.writers import QUIET
+from tests.support.stores import Lake
+from tests.support.writers import QUIET
 
 ROOT = Path(__file__).parents[2]
 JOB = ROOT / "tests" / "jobs" / "leased_writes.py"

@@ -33,7 +33,7 @@ from airflow_occ_provider.leases.rules import Owner
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.storage.table import HudiTable
 from tests.contract.in_memory_submitter import Cluster, InMemorySubmitter
-from tests.memory_store import MemoryStore
+from tests.support.memory_store import MemoryStore
 from tests.support.recorded_attempts import Store
 
 LOG = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from pathlib import Path
 from airflow_occ_provider.attempts.jobs import Function
 from airflow_occ_provider.attempts.outcome import Outcome
 from tests.differential.session import compile_scala
-from tests.writers import NO_METADATA_TABLE, Writer
+from tests.support.writers import NO_METADATA_TABLE, Writer
 
 JOBS = Path(__file__).parents[1] / "jobs"
 NEW_TABLE = {

@@ -9,7 +9,7 @@ from tests.support.commit_triggers import (
     complete,
     instants,
 )
-from tests.table_properties import table_properties
+from tests.support.table_properties import table_properties
 
 
 def in_turn(*steps):

@@ -17,8 +17,8 @@ from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import driver as driver_trigger
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
-from tests.fixed_options import fix_options
-from tests.policies import with_policy
+from tests.support.fixed_options import fix_options
+from tests.support.policies import with_policy
 from tests.support.task_state import Task
 from tests.unit.folder_drivers import FolderDriverOfTest
 

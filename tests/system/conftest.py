@@ -8,9 +8,9 @@ import pytest
 
 from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
 from airflow_occ_provider.embedded.process import EmbeddedError
-from tests.airflow_component import Component
 from tests.services.airflow import EmbeddedAirflow
-from tests.writers import LOCK_BASE_PATH
+from tests.support.airflow_component import Component
+from tests.support.writers import LOCK_BASE_PATH
 
 DAGS = Path(__file__).parent / "dags"
 EXAMPLES = Path(__file__).parents[2] / "dags"

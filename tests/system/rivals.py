@@ -12,7 +12,7 @@ from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.table import HudiTable
-from tests.writers import JOB
+from tests.support.writers import JOB
 
 ROOT = "/airflow_occ/leases"
 TTL_MS = 10_000

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from tests.support.airflow_runs import SPARK_STARTED, driver_of, error_of, session_of, signatures
+from tests.support.writers import JOB, commit_lock_held, has_markers, inflight
 from tests.system.dags.refused import CASES
-from tests.writers import JOB, commit_lock_held, has_markers, inflight
 
 pytestmark = pytest.mark.system
 FIELDS = {

@@ -8,9 +8,9 @@ from airflow_occ_provider.submitters.yarn.place import COMMON_TAG
 from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
 from tests.demo import yarn_connection
 from tests.faults.rig import SETTINGS
-from tests.rows import count_rows
 from tests.services.celery import CeleryAirflow
 from tests.support.airflow_runs import JOB, ONCE, driver_of, session_of, signatures
+from tests.support.rows import count_rows
 from tests.system.conftest import DAGS, Run, add_connections
 
 pytestmark = [pytest.mark.system, pytest.mark.yarn, pytest.mark.nightly]

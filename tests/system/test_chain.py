@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_occ_provider.storage.table import HudiTable
-from tests.rows import count_rows
 from tests.support.airflow_runs import unpause_and_parse
+from tests.support.rows import count_rows
+from tests.support.writers import wait_for
 from tests.system.conftest import Run
 from tests.system.rivals import states, wait_for_state
-from tests.writers import wait_for
 
 pytestmark = pytest.mark.system
 WRITERS = ("write_zurich", "write_amsterdam", "write_berlin")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.modules import run_module
+from tests.support.modules import run_module
 
 pytestmark = [pytest.mark.system, pytest.mark.nightly]
 RUNS = 2  # of all cells, different ones each day; FAULTS_SEED=... repeats a day's

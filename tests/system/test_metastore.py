@@ -11,8 +11,8 @@ from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.lock_log import MetastoreStore
 from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
 from airflow_occ_provider.leases.queue import Queue
-from tests.rows import count_rows
 from tests.support.airflow_runs import error_of
+from tests.support.rows import count_rows
 from tests.system.rivals import commits, conf, wait_for_state
 
 pytestmark = pytest.mark.system

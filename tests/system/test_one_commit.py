@@ -15,9 +15,9 @@ from airflow.models.taskinstancekey import TaskInstanceKey
 
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.storage.table import HudiTable
-from tests.rows import count_rows
 from tests.services.airflow import EmbeddedAirflow
 from tests.support.airflow_runs import JOB, ONCE, clear, driver_of, session_of, signatures
+from tests.support.rows import count_rows
 from tests.system.conftest import DAGS, Run, add_connections
 
 pytestmark = pytest.mark.system

@@ -7,8 +7,10 @@ import time
 import pytest
 
 from airflow_occ_provider.attempts.identity import Signature
-from tests.rows import count_rows
 from tests.support.airflow_runs import SPARK_STARTED, clear, driver_of, error_of
+from tests.support.rows import count_rows
+from tests.support.table_properties import table_properties
+from tests.support.writers import LOCK_BASE_PATH
 from tests.system.rivals import (
     TTL_S,
     commits,
@@ -22,8 +24,6 @@ from tests.system.rivals import (
     wait_for_trigger,
     waiting,
 )
-from tests.table_properties import table_properties
-from tests.writers import LOCK_BASE_PATH
 
 pytestmark = pytest.mark.system
 

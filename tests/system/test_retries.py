@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from airflow_occ_provider.retry import DEFAULT_BUDGETS
+from tests.support.writers import JOB, Writer
 from tests.system.dags.retried import NAMES
 from tests.system.rivals import commits
-from tests.writers import JOB, Writer
 
 pytestmark = [pytest.mark.system, pytest.mark.nightly]
 

@@ -14,12 +14,12 @@ from airflow_occ_provider.hudi.writer.table_service import Service
 from airflow_occ_provider.in_driver import table_service as service_job
 from airflow_occ_provider.storage.service_plans import pending_plans
 from airflow_occ_provider.storage.table import HudiTable
-from tests.rows import count_rows
 from tests.support.airflow_runs import unpause_and_parse
+from tests.support.rows import count_rows
+from tests.support.writers import Writer, wait_for
 from tests.system.conftest import Run
 from tests.system.dags.watched import INTERVAL_MS, MISSES
 from tests.system.rivals import conf, states, wait_for_state
-from tests.writers import Writer, wait_for
 
 pytestmark = pytest.mark.system
 OPTIONS = {

@@ -16,9 +16,9 @@ from airflow_occ_provider.attempts.service_limits import below
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.writer.table_service import DeadPlan, PlanRule, Service, ServiceOp
-from tests.stores import LOCAL, STORES, started_store
+from tests.support.stores import LOCAL, STORES, started_store
+from tests.support.writers import commit_lock_held
 from tests.table_services.rig import Rig, Table
-from tests.writers import commit_lock_held
 
 COMPACTION, CLUSTERING = Service.COMPACTION, Service.CLUSTERING
 HOUR_MS = 3_600_000

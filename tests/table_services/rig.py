@@ -21,8 +21,8 @@ from airflow_occ_provider.storage.service_plans import pending_plans, signed_pla
 from tests.differential.session import start_spark
 from tests.differential.writer import Writer as Latched
 from tests.differential.writes import Row, save
-from tests.stores import Lake
-from tests.writers import Writer, lock_options, wait_for
+from tests.support.stores import Lake
+from tests.support.writers import Writer, lock_options, wait_for
 
 IDENTITY = "0f5f6f0e-5a0e-4a5e-9b0e-000000000007"
 _TABLE = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.table_properties import table_properties
+from tests.support.table_properties import table_properties
 
 
 def instant(number: int) -> str:

@@ -14,8 +14,8 @@ from airflow_occ_provider.operators import airflow_task_run
 from airflow_occ_provider.operators.hudi_incremental_read import WINDOW_CONF
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers import base, commit, shared_watch
-from tests.memory_store import MemoryStore
-from tests.table_properties import table_properties
+from tests.support.memory_store import MemoryStore
+from tests.support.table_properties import table_properties
 from tests.unit import scripted_spark
 
 PROPERTIES = table_properties()

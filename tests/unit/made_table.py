@@ -8,7 +8,7 @@ from pathlib import Path
 
 from airflow_occ_provider.hudi.format.instant_time import naive_ms
 from airflow_occ_provider.storage.table import HudiTable
-from tests.table_properties import table_properties
+from tests.support.table_properties import table_properties
 
 PARTITION = "p1"
 

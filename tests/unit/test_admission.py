@@ -37,8 +37,8 @@ from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 from airflow_occ_provider.submitters.processes import LONGEST_END_S
 from airflow_occ_provider.task import deployment
 from airflow_occ_provider.task.run import open_journal
-from tests.memory_store import MemoryStore
-from tests.policies import with_policy
+from tests.support.memory_store import MemoryStore
+from tests.support.policies import with_policy
 from tests.support.task_state import Instance, Store
 
 SCOPE = Scope.of("s3://lake/trips", ["dt=1"])

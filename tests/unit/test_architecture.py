@@ -305,7 +305,7 @@ def test_no_test_changes_a_module_of_the_whole_process():
         for line in path.read_text().splitlines()
         if changes.search(line) and path.name != "patched.py"
     ]
-    assert not found, "tests.patched.only_in changes it for one module alone"
+    assert not found, "tests.support.patched.only_in changes it for one module alone"
 
 
 def test_no_test_imports_a_test():

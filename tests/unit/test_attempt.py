@@ -29,7 +29,7 @@ from airflow_occ_provider.hudi.writer.options import RULES, SPARK_SETTINGS, cont
 from airflow_occ_provider.in_driver import run_job, session_rules
 from airflow_occ_provider.storage.address import parse_table_path
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from tests.local_drivers import local_drivers
+from tests.support.local_drivers import local_drivers
 
 MODE = "hoodie.write.concurrency.mode"
 OURS = {MODE: "OPTIMISTIC_CONCURRENCY_CONTROL", "hoodie.a": "ours"}

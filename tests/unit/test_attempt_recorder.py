@@ -12,8 +12,8 @@ from airflow_occ_provider.errors import StateStoreError
 from airflow_occ_provider.submitters.processes import DriverProcess
 from airflow_occ_provider.task import run as task_run
 from airflow_occ_provider.task.run import open_journal
-from tests.local_drivers import handle_of
 from tests.support.hand_made_tables import T0, T1
+from tests.support.local_drivers import handle_of
 from tests.support.task_state import Instance, Store
 
 DRIVER = handle_of(DriverProcess(42, 0, "host", "boot", "pid:[1]"))

@@ -18,7 +18,7 @@ from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.retry import DEFAULT_BUDGETS
 from tests.contract.in_memory_submitter import InMemorySubmitter
-from tests.patched import only_in
+from tests.support.patched import only_in
 from tests.support.recorded_attempts import Store, attempt_of, journal
 from tests.support.task_state import Task
 from tests.unit.reports import fact

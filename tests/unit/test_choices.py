@@ -8,7 +8,7 @@ from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from tests.policies import with_policy
+from tests.support.policies import with_policy
 
 
 def task(**given):

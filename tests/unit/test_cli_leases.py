@@ -21,8 +21,8 @@ from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from airflow_occ_provider.task.deployment import site
-from tests.memory_store import MemoryStore
-from tests.patched import only_in
+from tests.support.memory_store import MemoryStore
+from tests.support.patched import only_in
 from tests.unit import airflow_database
 
 TABLE, OTHER = "s3://lake/trips", "s3://lake/zones"

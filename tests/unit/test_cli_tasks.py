@@ -17,7 +17,7 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from airflow_occ_provider.task.deployment import site
 from tests.golden.table_archive import unpack
-from tests.memory_store import MemoryStore
+from tests.support.memory_store import MemoryStore
 from tests.unit import airflow_database
 from tests.unit.commands import run_command
 

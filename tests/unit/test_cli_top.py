@@ -22,8 +22,8 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.storage.folder import TableFolder
 from tests.golden.table_archive import unpack
-from tests.memory_store import MemoryStore
-from tests.patched import only_in
+from tests.support.memory_store import MemoryStore
+from tests.support.patched import only_in
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
 LONG = "10000000"

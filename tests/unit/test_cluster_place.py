@@ -19,7 +19,7 @@ from airflow_occ_provider.submitters import cluster_place
 from airflow_occ_provider.submitters.cluster_place import ClusterPlace
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.processes import processes_of
-from tests.observed import until
+from tests.support.observed import until
 from tests.unit.folder_drivers import FolderDriverOfTest
 
 

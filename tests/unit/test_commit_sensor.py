@@ -16,8 +16,8 @@ from airflow_occ_provider.errors import ConfigurationError, OccError
 from airflow_occ_provider.sensors.commit import HudiCommitSensor
 from airflow_occ_provider.triggers import base, commit
 from tests.support.commit_triggers import C, T, complete, instants
+from tests.support.table_properties import table_properties
 from tests.support.task_state import Store
-from tests.table_properties import table_properties
 
 ME = {"identity": "me", "dag_id": "dag", "run_id": "run", "task_id": "task"}
 

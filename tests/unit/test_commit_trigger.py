@@ -26,7 +26,7 @@ from tests.support.commit_triggers import (
     of_task,
     seen,
 )
-from tests.table_properties import table_properties
+from tests.support.table_properties import table_properties
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from airflow_occ_provider.hudi.doctor.moments import naive_ms
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
 from airflow_occ_provider.hudi.writer.storage_lock import FILE_LOCK_PROVIDER, STORAGE_LOCK_PROVIDER
 from airflow_occ_provider.spelling import spell_time
-from tests.table_properties import table_properties
+from tests.support.table_properties import table_properties
 from tests.unit.commands import run_command
 from tests.unit.timed_writes import DAY, checks, write
 

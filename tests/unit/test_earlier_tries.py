@@ -19,9 +19,9 @@ from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.processes import DriverProcess
 from airflow_occ_provider.task.run import open_journal
 from tests.golden.table_archive import unpack
-from tests.local_drivers import handle_of
 from tests.support.earlier_tries import LOG, RULE, Tries
 from tests.support.hand_made_tables import T1, add, begin
+from tests.support.local_drivers import handle_of
 from tests.support.rollbacks import LATE, MADE, ROLLBACK, roll_back
 from tests.support.task_state import Instance
 

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tests.faulty_proxy import Fault, FaultyProxy
+from tests.support.faulty_proxy import Fault, FaultyProxy
 
 LONG = b"x" * 300_000
 

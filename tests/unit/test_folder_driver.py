@@ -35,7 +35,7 @@ from airflow_occ_provider.submitters import driver_start, folder_driver, followe
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.patience import Patience
 from airflow_occ_provider.submitters.place import Place
-from tests.patched import only_in
+from tests.support.patched import only_in
 from tests.unit.folder_drivers import FolderDriverOfTest
 
 PAYLOAD = b'{"job": 1}'

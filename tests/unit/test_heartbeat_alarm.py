@@ -21,8 +21,8 @@ from airflow_occ_provider.errors import FailedAfterCommitError, HeartbeatExpired
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage import listing
 from airflow_occ_provider.storage.table import HudiTable
-from tests.patched import only_in
 from tests.support.hand_made_tables import T0, T1, add
+from tests.support.patched import only_in
 from tests.support.rollbacks import roll_back
 
 RULE = HeartbeatRule(interval_ms=60_000, tolerable_misses=2)

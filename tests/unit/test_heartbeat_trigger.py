@@ -15,8 +15,8 @@ from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import heartbeat as trigger_module
 from airflow_occ_provider.triggers import shared_watch as module
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
-from tests.patched import only_in
 from tests.support.heartbeat_triggers import INTERVAL_MS, MISSES, POLL_S, events, now_ms, of_task
+from tests.support.patched import only_in
 from tests.unit.beating import BeatingTable, instant
 
 

@@ -38,8 +38,8 @@ from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
 from airflow_occ_provider.task.run import open_journal
 from tests.contract.in_memory_submitter import InMemorySubmitter
 from tests.golden.table_archive import unpack
-from tests.memory_store import MemoryStore
 from tests.support.hand_made_tables import T1, T2, begin
+from tests.support.memory_store import MemoryStore
 from tests.support.residue import GOLDEN, LONG_AGO_S, RULE, beat, clean, complete
 from tests.support.rollbacks import mark
 from tests.support.task_state import Store, Task

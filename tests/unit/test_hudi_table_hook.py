@@ -18,7 +18,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import Liveness
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
-from tests.table_properties import table_properties
+from tests.support.table_properties import table_properties
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables" / "1.2.0"
 

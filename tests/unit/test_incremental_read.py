@@ -17,7 +17,7 @@ from airflow_occ_provider.storage.incremental import completed_writes, increment
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
 from tests.support.incremental_reads import write
-from tests.table_properties import table_properties
+from tests.support.table_properties import table_properties
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables"
 T = [f"202611210925{number:02}000" for number in range(10)]

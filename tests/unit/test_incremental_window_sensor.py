@@ -25,7 +25,7 @@ from tests.support.commit_triggers import PATIENCE_S, C, T, complete, events
 from tests.support.incremental_reads import write
 from tests.support.remade_tables import in_turn, make
 from tests.support.stalled_storage import break_down, repair
-from tests.table_properties import table_properties
+from tests.support.table_properties import table_properties
 
 pytestmark = pytest.mark.usefixtures("watching_at_once")
 

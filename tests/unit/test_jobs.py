@@ -32,7 +32,7 @@ from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.operators.hudi_sql import HudiSqlOperator
 from airflow_occ_provider.operators.hudi_streamer import HudiStreamerOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from tests.policies import with_policy
+from tests.support.policies import with_policy
 
 TABLE = "/lake/trips"
 UPDATE = "UPDATE trips SET v = 1"

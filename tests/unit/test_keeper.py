@@ -13,7 +13,7 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.task.run import longest_absence_ms
-from tests.memory_store import MemoryStore
+from tests.support.memory_store import MemoryStore
 
 TTL_MS = 300
 PATIENCE_S = 20

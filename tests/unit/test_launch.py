@@ -14,7 +14,7 @@ from airflow_occ_provider.hooks.spark import attempt_hook, spark_hook
 from airflow_occ_provider.hudi.format.properties import parse_table_properties
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.submitters.flag import Flag
-from tests.local_drivers import local_drivers
+from tests.support.local_drivers import local_drivers
 
 SECRET = "a/b+c=d:#e"
 SITE = {"spark.eventLog.enabled": "true", "spark.executor.memory": "2g", "spark.ssl.keyPassword": "x1y2"}

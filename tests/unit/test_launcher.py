@@ -12,7 +12,7 @@ from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launcher
 from airflow_occ_provider.submitters.processes import processes_of
-from tests.observed import until
+from tests.support.observed import until
 
 TASK = """
 import os

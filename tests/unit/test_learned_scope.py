@@ -32,9 +32,9 @@ from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope, digest
 from airflow_occ_provider.storage.instant_reader import InstantReader
-from tests.policies import with_policy
 from tests.support.avro_metadata import avro
 from tests.support.leased_commits import commit as outcome
+from tests.support.policies import with_policy
 from tests.support.task_state import Store, Task
 from tests.support.write_runs import IN_PROCESS, Write
 

@@ -17,7 +17,7 @@ from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import keep_lease, release_lease
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
-from tests.memory_store import MemoryStore
+from tests.support.memory_store import MemoryStore
 
 
 def test_what_only_the_queue_keeps_apart_cannot_leave_it():

@@ -11,8 +11,8 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.sensors import lease as module
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
-from tests.memory_store import MemoryStore
-from tests.patched import only_in
+from tests.support.memory_store import MemoryStore
+from tests.support.patched import only_in
 from tests.support.task_state import Store
 
 TTL_MS = 3000

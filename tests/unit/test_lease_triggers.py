@@ -17,7 +17,7 @@ from airflow_occ_provider.triggers import shared_queue as shared
 from airflow_occ_provider.triggers.free_scope import HudiFreeScopeTrigger
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger
 from airflow_occ_provider.triggers.threads import in_thread
-from tests.memory_store import MemoryStore
+from tests.support.memory_store import MemoryStore
 
 TTL_MS = 600
 PATIENCE_S = 20

@@ -13,9 +13,9 @@ from airflow_occ_provider.storage.s3_requests import lists_in_order
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.watch import Observation, WriterWatch
 from tests.bench.tables import instants
-from tests.paged_s3 import WRITTEN, PagedS3
 from tests.support.avro_metadata import RECORD, avro
-from tests.table_properties import table_properties
+from tests.support.paged_s3 import WRITTEN, PagedS3
+from tests.support.table_properties import table_properties
 
 SIZE = 400
 TIMES = [time for time, _, _ in instants(SIZE + 50)]

@@ -17,7 +17,7 @@ from airflow_occ_provider.storage.attempt_folder import HIDDEN
 from airflow_occ_provider.submitters import folder_driver
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
-from tests.local_drivers import local_drivers
+from tests.support.local_drivers import local_drivers
 from tests.support.task_state import Store
 from tests.support.unrecorded_commits import commit
 from tests.support.via_tasks import (

@@ -42,7 +42,7 @@ from airflow_occ_provider.task import metrics
 from airflow_occ_provider.task.metrics import CONFLICTS, WASTED, Work
 from airflow_occ_provider.triggers.shared_watch import WriterTarget, shared_watch
 from tests.contract.in_memory_submitter import failing
-from tests.memory_store import MemoryStore
+from tests.support.memory_store import MemoryStore
 from tests.support.metric_contexts import Store, context
 from tests.unit.beating import BeatingTable
 from tests.unit.reports import fact, reported

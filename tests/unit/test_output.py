@@ -8,7 +8,7 @@ import pytest
 
 from airflow_occ_provider.submitters import output
 from airflow_occ_provider.submitters.output import Output
-from tests.observed import until
+from tests.support.observed import until
 
 LINE = b"x" * 9 + b"\n"
 

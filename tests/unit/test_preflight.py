@@ -29,8 +29,8 @@ from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger
 from tests.golden.table_archive import unpack
-from tests.policies import with_policy
 from tests.support.hand_made_tables import SIGNATURE, T0, T1, T2, C, add
+from tests.support.policies import with_policy
 from tests.support.residue import beat
 from tests.support.task_state import Store, Task
 from tests.support.via_tasks import LivyOperator, starter

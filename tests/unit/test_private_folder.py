@@ -29,7 +29,7 @@ from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters import followed_driver, launcher
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.place import Place
-from tests.local_drivers import local_driver, local_drivers
+from tests.support.local_drivers import local_driver, local_drivers
 from tests.support.offers import offer_in
 from tests.unit.reports import cause, fact
 

@@ -11,7 +11,7 @@ from airflow_occ_provider.hudi.format.properties import (
     parse_defaults,
     parse_table_properties,
 )
-from tests.table_properties import table_properties
+from tests.support.table_properties import table_properties
 
 
 def test_java_properties():

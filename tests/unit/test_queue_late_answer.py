@@ -8,7 +8,7 @@ from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.store import NodeVersionError
 from airflow_occ_provider.testing.queues import ask
-from tests.memory_store import MemoryStore
+from tests.support.memory_store import MemoryStore
 
 TTL_S = ask("any").ttl_ms / 1000
 

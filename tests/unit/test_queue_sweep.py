@@ -6,7 +6,7 @@ from collections import Counter
 
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.testing.queues import SHARED, ask
-from tests.memory_store import MemoryStore
+from tests.support.memory_store import MemoryStore
 
 
 class CountingStore(MemoryStore):

@@ -17,7 +17,7 @@ from airflow_occ_provider.errors import CommitStateUnknownError, StateStoreError
 from airflow_occ_provider.submitters.processes import DriverProcess
 from airflow_occ_provider.task import run as task_run
 from airflow_occ_provider.task.run import open_journal
-from tests.local_drivers import handle_of
+from tests.support.local_drivers import handle_of
 from tests.support.task_state import Instance, Store
 
 DRIVER = handle_of(DriverProcess(42, 1000, "host", "boot", "pid:[1]"))

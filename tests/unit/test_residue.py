@@ -34,7 +34,7 @@ from tests.support.residue import (
     complete,
 )
 from tests.support.rollbacks import mark, roll_back
-from tests.table_properties import table_properties
+from tests.support.table_properties import table_properties
 from tests.unit.conftest import PROPERTIES
 
 

@@ -21,9 +21,9 @@ from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from tests.contract.in_memory_submitter import failing
-from tests.policies import with_policy
 from tests.support.avro_metadata import RECORD, avro
 from tests.support.metric_contexts import Store, context
+from tests.support.policies import with_policy
 from tests.unit.reports import reported
 
 LOG = Path(__file__).parents[1] / "golden" / "logs" / "commit_conflict_info.exit1.log"

@@ -18,7 +18,7 @@ from airflow_occ_provider.driver import contract
 from airflow_occ_provider.driver.shipped import runner_source
 from airflow_occ_provider.in_driver import guard, run_job, run_sql, session_rules
 from airflow_occ_provider.in_driver.folder import HadoopFolder
-from tests.suspended import suspended
+from tests.support.suspended import suspended
 
 RUN = """
 import pathlib, sys

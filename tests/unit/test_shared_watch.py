@@ -10,7 +10,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.watch import WriterWatch
 from airflow_occ_provider.triggers import shared_watch as module
 from airflow_occ_provider.triggers.shared_watch import WriterTarget, shared_watch
-from tests.patched import only_in
+from tests.support.patched import only_in
 from tests.unit.beating import BeatingTable
 
 RULE = HeartbeatRule(interval_ms=1000, tolerable_misses=2)

@@ -15,7 +15,7 @@ from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, Submissi
 from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.processes import processes_of
-from tests.local_drivers import local_driver
+from tests.support.local_drivers import local_driver
 
 HANGS = "print('resolving', flush=True); import time; time.sleep(600)"
 

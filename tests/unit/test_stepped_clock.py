@@ -25,8 +25,8 @@ from tests.support.commit_triggers import (
     seen,
 )
 from tests.support.remade_tables import in_turn
+from tests.support.table_properties import table_properties
 from tests.support.task_state import Store
-from tests.table_properties import table_properties
 
 pytestmark = pytest.mark.usefixtures("watching_at_once")
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -9,7 +9,7 @@ from airflow_occ_provider.attempts.record_parts import Waiting
 from airflow_occ_provider.attempts.survivor import Fence, Settled, TableWrites, Wait, judge
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.submitters.processes import DriverProcess
-from tests.local_drivers import handle_of
+from tests.support.local_drivers import handle_of
 
 RULE = HeartbeatRule(1000, 5)
 NOW = 100_000

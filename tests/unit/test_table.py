@@ -37,7 +37,7 @@ from airflow_occ_provider.storage.instant_reader import InstantReader
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
 from tests.support.hand_made_tables import BEFORE, SIGNATURE, T0, T1, T2, C, add, archive, begin, log_of
-from tests.table_properties import table_properties
+from tests.support.table_properties import table_properties
 from tests.unit.conftest import PROPERTIES
 from tests.unit.reports import cause, fact
 

@@ -46,8 +46,8 @@ from airflow_occ_provider.operators.waits import defer
 from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
-from tests.memory_store import MemoryStore
-from tests.policies import with_policy
+from tests.support.memory_store import MemoryStore
+from tests.support.policies import with_policy
 from tests.support.recorded_attempts import Store
 from tests.support.task_state import Instance
 

@@ -21,7 +21,7 @@ from airflow_occ_provider.storage.incremental import incremental_read
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
 from tests.support.avro_metadata import RECORD, avro
-from tests.table_properties import table_properties
+from tests.support.table_properties import table_properties
 
 ZONES = ("UTC", "Asia/Kolkata", "Pacific/Auckland")
 TABLES = Path(__file__).parents[1] / "golden" / "tables"

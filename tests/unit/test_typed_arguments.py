@@ -27,7 +27,7 @@ from airflow_occ_provider.sensors.idle import HudiTableIdleSensor
 from airflow_occ_provider.sensors.incremental_window import HudiIncrementalWindowSensor
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 from airflow_occ_provider.task.arguments import TYPES, TypedArguments
-from tests.policies import with_policy
+from tests.support.policies import with_policy
 
 MADE = {
     HudiWriteOperator: {"table": "/t", "application": "a.py"},

@@ -18,7 +18,7 @@ from airflow_occ_provider.ui.known_tables import TableSource
 from airflow_occ_provider.ui.paced_pool import PacedPool
 from airflow_occ_provider.ui.table_reads import TableReads
 from tests.golden.table_archive import unpack
-from tests.patched import only_in
+from tests.support.patched import only_in
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables"
 ARCHIVES = sorted(TABLES.glob("*/*.zip"))

@@ -19,7 +19,7 @@ from airflow_occ_provider.ui.known_tables import TableSource
 from airflow_occ_provider.ui.reader_process import ReaderProcess
 from airflow_occ_provider.ui.table_readers import LocalReaders
 from tests.golden.table_archive import unpack
-from tests.suspended import suspend
+from tests.support.suspended import suspend
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables"
 PATIENCE_S = 120

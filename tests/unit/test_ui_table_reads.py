@@ -36,8 +36,8 @@ from airflow_occ_provider.ui.known_tables import TableSource
 from airflow_occ_provider.ui.shared_read import SharedRead, SharedValue, problem_of
 from airflow_occ_provider.ui.table_reads import TableReading, TableReads
 from tests.golden.table_archive import unpack
-from tests.memory_store import MemoryStore
 from tests.stalls.store import StallingFileSystem
+from tests.support.memory_store import MemoryStore
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables"
 RELEASES = ("0.15.0", "1.0.2", "1.2.0")

@@ -26,9 +26,9 @@ from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.submitters.processes import DriverProcess
 from airflow_occ_provider.task.run import open_journal
-from tests.local_drivers import handle_of
-from tests.policies import with_policy
 from tests.support.hand_made_tables import T1, T2, C, add, begin
+from tests.support.local_drivers import handle_of
+from tests.support.policies import with_policy
 from tests.support.task_state import Store, Task
 from tests.support.write_runs import IN_PROCESS, INTERVAL, Write
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from tests.bench.conflict.events import Event, Job
 from tests.bench.conflict.job import own_keys, writer_of
 from tests.bench.conflict.make_table import BASE
-from tests.rows import current_files
+from tests.support.rows import current_files
 
 
 @dataclass(slots=True)

@@ -14,15 +14,15 @@ from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.record import RECORD_KEY
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
-from tests.airflow_component import Component
 from tests.faults.contended.dags.contended import WRITERS
 from tests.faults.contended.stops import Seen
 from tests.faults.processes import drivers, end_all, send, victims
 from tests.faults.rig import SETTINGS, Report
 from tests.services.airflow import EmbeddedAirflow
 from tests.services.postgres import Postgres
-from tests.stores import Lake
-from tests.writers import inflight
+from tests.support.airflow_component import Component
+from tests.support.stores import Lake
+from tests.support.writers import inflight
 
 HERE = Path(__file__).parent
 JOB = HERE.parents[1] / "jobs" / "contended_write.py"

@@ -16,7 +16,7 @@ from tests.faults.processes import drivers, programs, send, wait_until_gone
 from tests.faults.rig import JOB, FaultyRun
 from tests.faults.rig import SETTINGS as OF_CLIENT_MODE
 from tests.services.airflow import EmbeddedAirflow
-from tests.writers import LOCK_BASE_PATH
+from tests.support.writers import LOCK_BASE_PATH
 
 HERE = Path(__file__).parent
 SETTINGS = {

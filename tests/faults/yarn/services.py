@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 
-from tests.airflow_component import Component
+from tests.support.airflow_component import Component
 
 SETTINGS = {"AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "8"}
 

@@ -13,9 +13,9 @@ from airflow.sdk.exceptions import TaskDeferred
 from airflow_occ_provider.errors import OccError, WriteConflictError
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.table import HudiTable
-from tests.observed import until
+from tests.support.observed import until
 from tests.support.task_state import Store, Task
-from tests.writers import JOB, NO_METADATA_TABLE
+from tests.support.writers import JOB, NO_METADATA_TABLE
 
 
 class Instance(Task):

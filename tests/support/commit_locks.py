@@ -22,7 +22,7 @@ from pymetastore.hive_metastore.ttypes import (
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
-from tests.writers import commit_lock_held
+from tests.support.writers import commit_lock_held
 
 _PATIENCE_S = 60
 

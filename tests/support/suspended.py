@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.observed import until
+from tests.support.observed import until
 
 
 def suspend(*pids: int) -> None:

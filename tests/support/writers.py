@@ -54,9 +54,9 @@ from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_l
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.local_place import LocalPlace
 from airflow_occ_provider.submitters.processes import DriverProcess, end_processes
-from tests.local_drivers import local_driver, local_drivers
+from tests.support.local_drivers import local_driver, local_drivers
 
-JOB = Path(__file__).parent / "jobs" / "gated_write.py"
+JOB = Path(__file__).parents[1] / "jobs" / "gated_write.py"
 LOCK_BASE_PATH = "/hudi/locks"
 NO_METADATA_TABLE = {"hoodie.metadata.enable": "false"}  # a quarter of what a driver costs
 QUIET = """

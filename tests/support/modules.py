@@ -16,7 +16,7 @@ def run_module(
     """Run ``python -m tests.NAME``, and return its exit code and output."""
     return subprocess.run(
         [sys.executable, "-m", f"tests.{name}", *map(str, arguments)],
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[2],
         env=dict(os.environ),
         capture_output=True,
         text=True,

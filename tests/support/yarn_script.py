@@ -21,7 +21,7 @@ from airflow_occ_provider.submitters.yarn.place import YarnPlace
 from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
 from tests.contract import folder_job
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 60
 
 
@@ -39,7 +39,7 @@ class ScriptLaunch:
 
     def command_with(self, conf):
         place = (self._manager, conf["spark.yarn.tags"], conf["spark.yarn.maxAppAttempts"])
-        return [sys.executable, "-m", "tests.yarn_script", *place, *self._arguments]
+        return [sys.executable, "-m", "tests.support.yarn_script", *place, *self._arguments]
 
 
 def script_driver(yarn, folder, script, settings=None, runner=None):

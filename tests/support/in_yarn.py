@@ -17,7 +17,7 @@ from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.yarn.place import YarnPlace
 from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
 from tests.services.yarn import EmbeddedYarn
-from tests.writers import Writer
+from tests.support.writers import Writer
 
 
 class YarnStack(EmbeddedStack):
