@@ -105,7 +105,13 @@ def hudi_write_task(
     names of the context, such as ``ds`` or ``params``; Airflow's own objects, such as ``ti`` or
     ``dag_run``, are refused. It returns the DataFrame to upsert; or it writes itself, and
     returns nothing. Only its source text goes to the driver: it imports what it uses. The result is
-    that of ``HudiWriteOperator``.
+    that of ``HudiWriteOperator``, and so is what a kill, a clear, a retry and a time-out do::
+
+        @task.hudi_write(table="s3a://lake/trips", scope=["dt={{ ds }}"])
+        def trips(spark, ds):
+            return spark.read.json(f"s3a://raw/{ds}")
+
+        trips()
 
     :param python_callable: the function.
     :param multiple_outputs: whether the result's facts are XComs of their own, too.

@@ -43,6 +43,10 @@ class HudiCleanOperator(HudiSparkOperator):
 
         HudiCleanOperator(task_id="clean", table="s3a://lake/trips")
 
+    A kill, or a time-out of the task, ends the clean's driver; what it has rolled back until then
+    stays so. A retry or a clear ends drivers of earlier tries, looks anew and cleans what is dead by
+    then.
+
     :param instants: requested times of pending writes to remove: the task waits until each is dead or
         over. Default: none. Then it waits for writers with an overdue heartbeat, until they beat again
         or are dead, and never for healthy ones. In both cases it cleans every write that is dead by

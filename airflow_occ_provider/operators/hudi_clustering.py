@@ -35,6 +35,10 @@ class HudiClusteringOperator(HudiSparkOperator):
 
         HudiClusteringOperator(task_id="clustering", table="s3a://lake/trips")
 
+    A kill, or a time-out of the task, ends the driver, and its plan stays pending. A retry, or a clear
+    after a failure, waits for the driver's end and completes the plan, or rolls it back if it can no
+    longer be run. Other tasks treat it by ``dead_plan``.
+
     :param scope: the partitions to cluster, each with all below it; by default the table. (templated)
     :param op: ``"schedule"`` to make a plan, ``"run"`` to run the pending plans, or
         ``"schedule_and_run"``.

@@ -33,6 +33,10 @@ class HudiCompactionOperator(HudiSparkOperator):
 
         HudiCompactionOperator(task_id="compaction", table="s3a://lake/trips")
 
+    A kill, or a time-out of the task, ends the driver, and its plan stays pending. A retry, or a clear
+    after a failure, waits for the driver's end and completes the plan, or rolls it back if it can no
+    longer be run. Other tasks treat it by ``dead_plan``.
+
     :param op: ``"schedule"`` to make a plan, ``"run"`` to run the pending plans, or
         ``"schedule_and_run"``.
     :param instants: requested times of the plans to run, and no others, such as another task's

@@ -33,18 +33,26 @@ _PLAN_KEY = "hudi_incremental_read"
 class HudiIncrementalReadOperator(TypedArguments, SparkSubmitOperator):
     """A ``SparkSubmitOperator`` whose job gets the commits not read yet.
 
-    Its further arguments are those of ``SparkSubmitOperator``. The job finds them in Spark's
-    configuration, as JSON with ``table``, ``options``, ``predicate``,
-    ``commits``, ``scan``, ``start`` and ``end``::
+    Its further arguments are those of ``SparkSubmitOperator``::
+
+        HudiIncrementalReadOperator(
+            task_id="read_trips",
+            application="jobs/new_trips.py",
+            table="s3a://lake/trips",
+            consumer="fares",
+        )
+
+    The job finds the commits in Spark's configuration, as JSON with ``table``, ``options``,
+    ``predicate``, ``commits``, ``scan``, ``start`` and ``end``::
 
         window = json.loads(spark.conf.get("spark.hudi.window"))
         rows = spark.read.format("hudi").options(**window["options"]).load(window["table"])
         rows = rows.where(window["predicate"])
 
-    The checkpoint moves after the job has succeeded. A retry of the task gets the same window, and so
-    does a run that is cleared: a job whose target can be written twice with the same rows loses none and
-    doubles none. If there is nothing to read, the task is skipped. Let one run at a time read
-    (``max_active_runs=1``).
+    The checkpoint moves after the job has succeeded. A kill and a time-out end the job as they do for
+    any ``SparkSubmitOperator``, and do not move it. A retry gets the same window, and so does a clear:
+    a job whose target can be written twice with the same rows loses none and doubles none. If there is
+    nothing to read, the task is skipped. Let one run at a time read (``max_active_runs=1``).
 
     :param table: base path of the table. (templated)
     :param consumer: name of the consumer; its checkpoint is kept with the asset ``hudi_consumer_`` and

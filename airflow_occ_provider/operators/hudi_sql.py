@@ -21,8 +21,8 @@ class HudiSqlOperator(HudiWriteOperator):
     """Run statements of Spark SQL as a safe concurrent writer of one Hudi table.
 
     One of the statements writes the table; where it reads the table too, ``isolation="serializable"`` is
-    implied. The table has to exist. The result, the retries and the other parameters are those of
-    ``HudiWriteOperator``::
+    implied. The table has to exist. The result and the other parameters are those of
+    ``HudiWriteOperator``, and so is what a kill, a clear, a retry and a time-out do::
 
         HudiSqlOperator(
             task_id="correct",

@@ -23,8 +23,8 @@ class HudiStreamerOperator(HudiWriteOperator):
     The source's and the key generator's options are ``hudi_options``. Hudi Streamer writes its own
     checkpoint, and not the task run's signature, into its commits: they are found by the instants that
     the driver reports. A round makes one commit; Streamer's checkpoint makes it safe to run it again
-    after that, with ``commits="many"``. The result, the retries and the other parameters are those of
-    ``HudiWriteOperator``. Continuous mode is refused::
+    after that, with ``commits="many"``. Continuous mode is refused. The result and the other parameters
+    are those of ``HudiWriteOperator``, and so is what a kill, a clear, a retry and a time-out do::
 
         HudiStreamerOperator(
             task_id="trips",

@@ -40,7 +40,14 @@ class HudiTriggerDagRunOperator(TypedArguments, BaseOperator):
     another run. The id of a run is ``hudi__``, the consumer and the instant: however often the task is
     tried, a commit has one run. The run's configuration has the ``table`` and its ``commits``, as in the
     events of ``HudiCommitTrigger``. A run of a paused DAG waits for it. Without a new commit the task is
-    skipped. Only one task of an operator runs at a time.
+    skipped. Only one task of an operator runs at a time::
+
+        HudiTriggerDagRunOperator(
+            task_id="start", trigger_dag_id="of_each_commit", table="s3a://lake/trips"
+        )
+
+    A kill or a time-out ends the task between two runs; those that it has started run on. A retry starts
+    the others, and so does a clear: neither starts a run twice.
 
     :param trigger_dag_id: the DAG to run, with ``schedule=None``. (templated)
     :param table: base path of the table. (templated)

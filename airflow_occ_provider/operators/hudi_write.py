@@ -42,6 +42,17 @@ class HudiWriteOperator(HudiSparkOperator):
     The operator ends a driver whose write another process rolls back, or whose heartbeat can never tick
     again. It does not end a driver with a heartbeat that is only late or expired, but logs that.
 
+    - A **kill** (the task is marked or cleared, or its worker is stopped) ends the driver with all
+      that it started. A driver that runs elsewhere is revoked; the next try waits until its end is
+      proven.
+    - A **clear** after a success runs the job again. After a failure it continues as a retry; a commit
+      that was made with other arguments then fails the task, with both ways out.
+    - A **retry** settles the earlier tries first. If one has committed, that commit is the result. A
+      driver that has outlived its task is followed to its end, not started again.
+    - A **time-out** of the task (``execution_timeout``) ends the driver; the try is retried by a
+      budget of its own. A wait that is longer than ``wait_timeout`` fails the task before a driver was
+      started.
+
     Further parameters are those of ``HudiSparkOperator``.
 
     :param scope: the partitions that the job will touch, each with all below it, such as

@@ -34,6 +34,13 @@ class HudiKeepLeaseOperator(BudgetedRetries, BaseOperator):  # type: ignore[misc
     """Renew a run's lease in the triggerer, from its setup until its teardown.
 
     It fails if the lease is lost before its release. The release is not downstream of it.
+    ``HudiLeaseOperator.held`` adds it::
+
+        lease = HudiLeaseOperator(task_id="lease", tables=["s3a://lake/trips"])
+        keeper, release = lease.keep(), lease.release()
+
+    After a kill or a time-out nothing renews the lease, and it expires. A retry goes on, if the lease is
+    still there. A clear is one of the whole lease: setup, work and teardowns are cleared together.
 
     :param ticket: the result of the ``HudiLeaseOperator``. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)

@@ -36,7 +36,11 @@ class HudiLeaseOperator(BudgetedRetries, TypedArguments, BaseOperator):  # type:
 
         lease = HudiLeaseOperator(task_id="lease", tables=["s3a://lake/trips"])
         with lease.held():
-            first >> second
+            HudiWriteOperator(task_id="write", application="jobs/trips.py", table="s3a://lake/trips")
+
+    A kill while it waits withdraws the request. A retry finds it again, at its place in the queue. A
+    clear of a task that it covers clears it too, and so requests a lease anew. A time-out, by
+    ``wait_timeout``, fails the task.
 
     :param tables: base paths of the tables. (templated)
     :param scope: the partitions of each that are written; ``None`` for whole tables. (templated)

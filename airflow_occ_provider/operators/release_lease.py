@@ -29,6 +29,14 @@ _RELEASE_KEY = "hudi_lease_release"
 class HudiReleaseLeaseOperator(BudgetedRetries, BaseOperator):  # type: ignore[misc] # a property
     """Release a run's lease as its teardown; fail without a retry if it was lost.
 
+    ``HudiLeaseOperator.held`` adds it::
+
+        lease = HudiLeaseOperator(task_id="lease", tables=["s3a://lake/trips"])
+        lease.release()
+
+    After a kill or a time-out the keeper releases the lease within a quarter of an hour. A retry
+    succeeds if an earlier try has released it. A clear is one of the whole lease.
+
     :param ticket: the result of the ``HudiLeaseOperator``. (templated)
     :param lock_conn_id: Airflow connection of the lock service. (templated)
     :param retries: of errors that are neither the lock service's nor Airflow's: these have budgets of

@@ -46,9 +46,19 @@ class HudiConflictRetryPolicy(RetryPolicy):
     An operator of this provider has one in any case, and adds its budgets to ``retries``. Any other
     retry policy that the task, its ``default_args`` or a cluster policy gives becomes ``otherwise``.
 
-    :param budgets: retries allowed per cause: ``conflict``, ``lock``, ``heartbeat``, ``killed``,
-        ``storage``, ``airflow`` (its API server or triggerer failed) and ``worker`` (it died together
-        with its driver); a cause that is left out keeps its default.
+    Example::
+
+        HudiWriteOperator(
+            task_id="trips",
+            application="jobs/trips.py",
+            table="s3a://lake/trips",
+            retry_policy=HudiConflictRetryPolicy(budgets={"conflict": 10}),
+        )
+
+    :param budgets: retries allowed per cause: ``conflict``, ``lock``, ``heartbeat``, ``hudi``,
+        ``killed``, ``timeout`` (of the task), ``storage``, ``airflow`` (its API server or triggerer
+        failed) and ``worker`` (it died together with its driver); a cause that is left out keeps its
+        default.
     :param base_delay: upper bound of the random wait before the first retry, as ``timedelta`` or in
         seconds; it doubles for each next.
     :param max_delay: upper bound of every wait.

@@ -34,7 +34,12 @@ class HudiCommitSensor(HudiSensor):
 
     The result is a list of the commits, in the order of their completion, each as in the events of
     ``HudiCommitTrigger``. Commits of table services do not count. A table that does not exist yet is
-    waited for.
+    waited for::
+
+        HudiCommitSensor(task_id="new_trips", table="s3a://lake/trips", deferrable=True)
+
+    A kill or a time-out ends the wait. A retry, or a clear after a failure, continues it: what was
+    committed since the first look counts. A clear after a success begins with a new first look.
 
     :param table: base path of the table. (templated)
     :param after: requested time of an instant: commits count that completed after it. ``""`` for all of

@@ -33,7 +33,11 @@ class HudiHeartbeatSensor(HudiSensor):
 
     Default: until no writer renews its heartbeat any more. A writer is dead if Hudi's lazy cleaner with
     the same interval and misses would consider it dead. The result is a list of the writers,
-    each with ``instant``, ``action``, ``fate`` and ``last_tick_ms``.
+    each with ``instant``, ``action``, ``fate`` and ``last_tick_ms``::
+
+        HudiHeartbeatSensor(task_id="quiet", table="s3a://lake/trips", deferrable=True)
+
+    A kill or a time-out ends the wait. A retry or a clear looks anew, at the writers of that moment.
 
     :param table: base path of the table. (templated)
     :param instants: requested times of the writes to watch. Default: all pending writes. (templated)

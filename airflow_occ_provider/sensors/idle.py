@@ -26,7 +26,11 @@ class HudiTableIdleSensor(HudiSensor):
     """A sensor that waits until no live writer may touch a part of a table.
 
     It sees all writers with heartbeats, also those without this provider; compactions and clusterings do
-    not count. It keeps no writer away: for that, take a lease.
+    not count. It keeps no writer away: for that, take a lease::
+
+        HudiTableIdleSensor(task_id="idle", table="s3a://lake/trips", scope=["dt={{ ds }}"])
+
+    A kill or a time-out ends the wait. A retry or a clear looks anew.
 
     :param table: base path of the table. (templated)
     :param scope: partition paths, each with everything below it. Default: the whole table. A writer that

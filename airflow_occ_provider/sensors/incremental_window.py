@@ -35,7 +35,12 @@ class HudiIncrementalWindowSensor(HudiSensor):
 
     The window is that of ``HudiIncrementalReadOperator`` and of ``HudiTableHook.incremental_window``.
     The result has its ``table``, ``commits``, ``start`` and ``end``. The sensor moves no checkpoint. A
-    table that does not exist yet is waited for.
+    table that does not exist yet is waited for::
+
+        HudiIncrementalWindowSensor(task_id="ready", table="s3a://lake/trips", consumer="fares")
+
+    A kill or a time-out ends the wait. A retry or a clear looks anew, from the checkpoint of that
+    moment.
 
     :param table: base path of the table. (templated)
     :param consumer: name of the consumer whose kept checkpoint counts. Its asset becomes an inlet of the

@@ -24,7 +24,12 @@ _OBSERVED = "hudi_lease_sensor"
 class HudiLeaseSensor(HudiSensor):
     """A sensor that waits until no lease or request conflicts with a scope.
 
-    It does not reserve the scope: to keep other writers away, take a lease.
+    It does not reserve the scope: to keep other writers away, take a lease::
+
+        HudiLeaseSensor(task_id="free", table="s3a://lake/trips", scope=["dt={{ ds }}"])
+
+    It has no request in the queue, so a kill or a time-out leaves nothing. A retry or a clear looks
+    anew.
 
     :param table: base path of the table. (templated)
     :param scope: partition paths; ``None`` for the whole table. (templated)
