@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from airflow_occ_provider.attempts.audit import audit
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore
+from airflow_occ_provider.bounded import bounded
 from airflow_occ_provider.errors import (
     CommitStateUnknownError,
     HistoryUnreadableError,
@@ -141,20 +143,26 @@ class _Search:
 
         One that cannot be read ends the search only if no other is wanted: it may be that one.
         """
-        for _ in range(_LOOKS):
-            self._unreadable = None
-            try:
-                commit = next(filter(wanted, self._commits()), None)
-            except _GoneError:
-                self.snapshot, self._has_missed = self.snapshot.reload(), True
-                continue
-            if commit is None and self._unreadable:
-                raise self._unreadable
-            return commit
-        raise TableUnreadableError(
-            f"{self.snapshot.path}: files of the timeline keep vanishing before they can be read",
-            remedy="the next try looks again",
-        )
+        try:
+            return bounded(
+                partial(self._look, wanted), _GoneError, tries=_LOOKS, before_next=self._reload
+            )
+        except _GoneError as error:
+            raise TableUnreadableError(
+                f"{self.snapshot.path}: files of the timeline keep vanishing before they can be read",
+                remedy="the next try looks again",
+            ) from error
+
+    def _look(self, wanted: _Wanted) -> Commit | None:
+        self._unreadable = None
+        commit = next(filter(wanted, self._commits()), None)
+        if commit is None and self._unreadable:
+            raise self._unreadable
+        return commit
+
+    def _reload(self, _: object) -> None:
+        self.snapshot = self.snapshot.reload()
+        self._has_missed = True
 
     def _commits(self) -> Iterator[Commit]:
         active = self._ordered(self.snapshot.timeline.completed_writes())

@@ -18,7 +18,7 @@ from airflow_occ_provider.leases.store import Node, NodeGoneError, NodeVersionEr
 _ROUNDS = 20
 
 
-def bounded(what: str) -> Iterator[None]:
+def rounds_of(what: str) -> Iterator[None]:
     """Yield for each round of a call that is repeated after others' changes.
 
     :param what: what the call could not do, for the error.
@@ -94,9 +94,9 @@ class OwnNodes:
 
         :raises LeaseLostError: as for ``mine``.
         """
-        tries = bounded(f"request {ticket.id} could not be renewed")
+        rounds = rounds_of(f"request {ticket.id} could not be renewed")
         while True:
-            next(tries)
+            next(rounds)
             own = self.mine(ticket)
             with suppress(NodeVersionError):
                 own = self._put(ticket, change(own.content), own.version)
@@ -114,9 +114,9 @@ class OwnNodes:
         :raises LeaseLostError: if the request is gone, or another process adopted it.
         """
         own = self._load(ticket, any_epoch=True)
-        tries = bounded(f"request {ticket.id} could not be adopted")
+        rounds = rounds_of(f"request {ticket.id} could not be adopted")
         while True:
-            next(tries)
+            next(rounds)
             held, epoch = own.content.request, own.content.epoch
             if asked and request_node.is_revoked(own.content.mark):  # it is queued anew
                 with suppress(NodeVersionError, NodeGoneError):
@@ -143,9 +143,9 @@ class OwnNodes:
 
         :return: whether the request was there, and could be changed.
         """
-        tries = bounded(f"request {queued.request.id} could not be revoked")
+        rounds = rounds_of(f"request {queued.request.id} could not be revoked")
         while node := self._store.read([queued.name], latest=True).get(queued.name):
-            next(tries)
+            next(rounds)
             if node.token != queued.token or queued.unknown:
                 break
             content = Content.decode(node.data, queued.name)
@@ -157,10 +157,10 @@ class OwnNodes:
 
     def release(self, ticket: Ticket) -> bool:
         """Delete the ticket's node; return whether it was still there and the ticket's."""
-        tries = bounded(f"request {ticket.id} could not be released")
+        rounds = rounds_of(f"request {ticket.id} could not be released")
         with suppress(LeaseLostError, NodeGoneError):
             while True:
-                next(tries)
+                next(rounds)
                 own = self.mine(ticket)
                 with suppress(NodeVersionError):
                     self._store.delete(ticket.name, own.version)

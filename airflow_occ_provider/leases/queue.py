@@ -13,7 +13,7 @@ from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.lease import Status, Ticket
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL, Observer, Reader, TimedStore
-from airflow_occ_provider.leases.own_nodes import OwnNodes, bounded, own_request
+from airflow_occ_provider.leases.own_nodes import OwnNodes, own_request, rounds_of
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import (
     Blocker,
@@ -61,9 +61,10 @@ class Queue:
         :raises LeaseRefusedError: if the owner's run holds a lease that does not cover the request, or
             a later try of the owner is queued.
         """
-        created, tries = "", bounded(f"request {asked.id} could not be queued")
+        created = ""
+        rounds = rounds_of(f"request {asked.id} could not be queued")
         while True:
-            next(tries)
+            next(rounds)
             queue = self._reader.read(request_node.related_names(asked, self._store.stamps()))
             refuse_older(asked, queue)
             same = sorted(
@@ -91,9 +92,11 @@ class Queue:
             held until its request is removed, so that no answer of an earlier moment grants too much.
         :raises LeaseLostError: if the request is gone, or another process adopted it.
         """
-        tries = bounded(f"the status of request {ticket.id} changed at each look, or each came too late")
+        rounds = rounds_of(
+            f"the status of request {ticket.id} changed at each look, or each came too late"
+        )
         while True:
-            next(tries)
+            next(rounds)
             own = self._own.trusted(ticket)
             names, age_s = self._reader.names(age_s), 0.0  # a listing that led to nothing is replaced
             if ticket.name not in names:
@@ -272,9 +275,9 @@ class Queue:
 
         :param asked: the owner's new request: refused if a later try adopted the other one.
         """
-        tries = bounded(f"request {queued.request.id} could not be removed")
+        rounds = rounds_of(f"request {queued.request.id} could not be removed")
         while node := self._store.read([queued.name], latest=True).get(queued.name):
-            next(tries)
+            next(rounds)
             if node.token != queued.token and not queued.unknown:
                 break
             if asked:

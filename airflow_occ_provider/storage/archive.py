@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
+from airflow_occ_provider.bounded import bounded
 from airflow_occ_provider.errors import MetadataCorruptError, TableUnreadableError
 from airflow_occ_provider.hudi.format.archive import (
     Entry,
@@ -38,7 +39,7 @@ class Archive:
     def __init__(self, folder: TableFolder, name: str) -> None:
         self._folder, self._name = folder, name
         self._by_instant: _Index | None = None
-        self._after_ms: int | None = None  # of the instants in _found
+        self._after_ms: int | None = None  # of the instants in _by_instant
 
     def instants(self, after_ms: int | None = None) -> tuple[Instant, ...]:
         """Return the archived instants, oldest first.
@@ -61,12 +62,11 @@ class Archive:
         return self._again(read)
 
     def _again(self, read: Callable[[], _T]) -> _T:
-        try:
-            return read()
-        except FileNotFoundError:
+        def forget(_: object) -> None:
             self._by_instant = None
+
         try:
-            return read()
+            return bounded(read, FileNotFoundError, tries=2, before_next=forget)
         except FileNotFoundError as error:
             raise TableUnreadableError(
                 f"{self._folder.path}/{self._name}/{error} disappeared twice while the archive was read",

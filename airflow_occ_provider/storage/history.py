@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
+from airflow_occ_provider.bounded import bounded
 from airflow_occ_provider.errors import (
     HistoryUnreadableError,
     MetadataCorruptError,
@@ -123,10 +124,8 @@ class History:
 
 
 def _read_twice(read: Callable[[str], _T], path: str) -> _T:
-    with suppress(FileNotFoundError, ValueError):
-        return read(path)
     try:
-        return read(path)
+        return bounded(partial(read, path), (FileNotFoundError, ValueError), tries=2)
     except FileNotFoundError as error:
         raise TableUnreadableError(
             f"{path}: a file of the history disappeared twice while it was read: {error}",

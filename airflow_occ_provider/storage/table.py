@@ -6,6 +6,7 @@ import math
 import time
 from typing import Any, NamedTuple
 
+from airflow_occ_provider.bounded import bounded
 from airflow_occ_provider.errors import (
     NotHudiTableError,
     TableUnreadableError,
@@ -38,6 +39,10 @@ class _Read(NamedTuple):
     config: TableConfig
     written_ms: int | None
     at_s: float
+
+
+class _IncompleteError(Exception):
+    """Neither ``hoodie.properties`` nor its backup was complete."""
 
 
 class HudiTable:
@@ -82,8 +87,9 @@ class HudiTable:
 
     def _read_config(self) -> TableConfig:
         """Read the file, which Hudi rewrites in place beside a backup: an incomplete one is ignored."""
-        fault, contents = "", dict[str, bytes | None]()
-        for _ in range(_WHOLE_TRIES):
+        contents = dict[str, bytes | None]()
+
+        def read() -> TableConfig:
             for name in (_PROPERTIES, f"{_PROPERTIES}.backup"):
                 contents[name] = self.files.read(f".hoodie/{name}")
                 properties = complete_table_properties(contents[name] or b"")
@@ -91,8 +97,12 @@ class HudiTable:
                     return self._of_known_version(properties)
             if not self.files.listing(".hoodie").names:
                 return TableConfig()
-            fault = properties_fault(contents[_PROPERTIES])
-            time.sleep(_WHOLE_PAUSE_S)
+            raise _IncompleteError(properties_fault(contents[_PROPERTIES]))
+
+        try:
+            return bounded(read, _IncompleteError, tries=_WHOLE_TRIES, pause_s=_WHOLE_PAUSE_S)
+        except _IncompleteError as error:
+            fault = str(error)
         settled = complete_table_properties(contents[_PROPERTIES] or b"", needs_checksum=False)
         if settled is not None:  # edited by hand: Hudi reads it too, and no writer is at it by now
             return self._of_known_version(settled)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import NEVER_EXPIRE, conf  # type: ignore[attr-defined]
@@ -18,6 +18,7 @@ from airflow_occ_provider.attempts.identity import Signature, UnwrittenSignature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.record import INSTANTS_KEY, RECORD_KEY
 from airflow_occ_provider.attempts.record_parts import TryKey
+from airflow_occ_provider.bounded import bounded
 from airflow_occ_provider.errors import StateStoreError
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.task.deployment import site
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _TRIES = 3
 _PAUSE_S = 1.0
+_UNANSWERED = (AirflowRuntimeError, OSError, EOFError)
 _LONGEST_DELAY_S = 86_400.0
 
 
@@ -120,19 +122,16 @@ class TaskStateStore:
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
         if self.store is None:
             return None
-        for left in reversed(range(_TRIES)):
-            try:
-                return getattr(self.store, method)(*arguments, **options)
-            except (AirflowRuntimeError, OSError, EOFError) as error:
-                if not left:
-                    raise StateStoreError(
-                        f"Airflow's task state store did not {method} the record of try "
-                        f"{self.try_number}: {error}",
-                        remedy="nothing, if a younger try of the task is running; else look at the API "
-                        "server's log",
-                    ) from error
-                time.sleep(_PAUSE_S)
-        raise AssertionError("not reached")
+        ask = partial(getattr(self.store, method), *arguments, **options)
+        try:
+            return bounded(ask, _UNANSWERED, tries=_TRIES, pause_s=_PAUSE_S)
+        except _UNANSWERED as error:
+            raise StateStoreError(
+                f"Airflow's task state store did not {method} the record of try {self.try_number}: "
+                f"{error}",
+                remedy="nothing, if a younger try of the task is running; else look at the API server's "
+                "log",
+            ) from error
 
 
 def sign(

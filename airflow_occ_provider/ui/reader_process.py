@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -22,6 +23,7 @@ from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 from airflow_occ_provider.attempts.overview.values import TableState
+from airflow_occ_provider.bounded import bounded
 from airflow_occ_provider.errors import OccError, StorageStalledError
 from airflow_occ_provider.hudi.doctor.finding import Finding
 from airflow_occ_provider.ui.known_tables import TableSource
@@ -68,14 +70,10 @@ class ReaderProcess:
             self._end(self._now)
 
     def _call(self, name: str, source: TableSource, **options: Any) -> Any:
-        call = name, source, options
-        try:
-            value, error = self._answer(call)
-        except _ENDED:  # it was killed, or ended since it was not needed
-            try:
-                value, error = self._answer(call)
-            except _ENDED as again:
-                raise RuntimeError(f"The process that reads {source.path} ended twice") from again
+        try:  # it was killed, or ended since it was not needed
+            value, error = bounded(partial(self._answer, (name, source, options)), _ENDED, tries=2)
+        except _ENDED as ended:
+            raise RuntimeError(f"The process that reads {source.path} ended twice") from ended
         if error:
             raise error
         return value

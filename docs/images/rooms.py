@@ -65,7 +65,7 @@ CORE = (
     ),
     (
         Box(
-            ("errors", "retry", "spelling", "via", "connection_form"),
+            ("errors", "retry", "spelling", "via", "connection_form", "bounded"),
             "values and words that all folders share",
             "pure",
         ),

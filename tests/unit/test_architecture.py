@@ -28,19 +28,20 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "spelling": (set(), set()),
     "retry": ({"errors"}, set()),
     "via": (set(), set()),
+    "bounded": (set(), {"tenacity"}),
     "hudi.format": ({"hudi.format"}, set()),
     "hudi.writer": ({"hudi.format", "hudi.writer"}, set()),
     "hudi.conflict": ({"hudi.format", "hudi.writer", "hudi.conflict"}, set()),
     "hudi.incremental": ({"hudi.format", "hudi.incremental"}, set()),
     "hudi.doctor": ({"hudi.format", "hudi.writer", "hudi.conflict", "hudi.doctor", "spelling"}, set()),
     "hudi": (set(), set()),
-    "storage": ({"errors", "hudi", "storage"}, {"fsspec", "pyarrow"}),
+    "storage": ({"bounded", "errors", "hudi", "storage"}, {"fsspec", "pyarrow"}),
     "leases.metastore": (
         {"errors", "leases"},
         {"kerberos", "puresasl", "pymetastore", "thrift", "thrift_sasl"},
     ),
-    "leases.storage": ({"errors", "leases"}, {"obstore"}),
-    "leases.zookeeper": ({"errors", "leases"}, {"kazoo"}),
+    "leases.storage": ({"bounded", "errors", "leases"}, {"obstore"}),
+    "leases.zookeeper": ({"bounded", "errors", "leases"}, {"kazoo"}),
     "leases": ({"errors", "leases", "spelling"}, set()),
     "testing": ({"errors", "leases", "testing"}, {"pytest"}),
     "in_driver": ({"driver.contract", "in_driver"}, {"pyspark"}),
@@ -60,7 +61,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "attempts": (
         {
             *{"errors", "hudi", "storage", "leases", "driver", "in_driver", "retry", "spelling"},
-            "attempts",
+            *{"attempts", "bounded"},
         },
         set(),
     ),
@@ -79,7 +80,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "task.lineage": ({"attempts", "storage"}, {"airflow", "openlineage"}),
     "task": (
-        {"errors", "hudi", "storage", "leases", "attempts", "spelling", "task"},
+        {"bounded", "errors", "hudi", "storage", "leases", "attempts", "spelling", "task"},
         {"airflow"},
     ),
     "assets": ({"errors", "hudi", "storage", "attempts", "assets"}, {"airflow"}),
@@ -121,7 +122,10 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
         {"airflow", "rich"},
     ),
     "ui": (
-        {"errors", "hudi", "storage", "leases", "attempts", "task", "hooks", "spelling", "ui"},
+        {
+            *{"errors", "hudi", "storage", "leases", "attempts", "task", "hooks", "spelling", "ui"},
+            "bounded",
+        },
         {"airflow", "fastapi", "jinja2", "sqlalchemy", "starlette"},
     ),
     "__init__": ({"assets", "attempts.write_policy", "operators", "sensors", "triggers"}, set()),

@@ -102,6 +102,7 @@ PUBLIC = {
         *("LeaseTrigger", "HudiAdmissionTrigger", "HudiKeepLeaseTrigger", "states_of"),
     },
     "triggers.survivor": {"HudiSurvivorTrigger"},
+    "bounded": {"bounded"},
     "via": {"markers_in", "with_driver"},
     "triggers.window": {"HudiIncrementalWindowTrigger", "why_empty", "window_facts"},
     "operators.retry_policy": {"HudiConflictRetryPolicy", "BudgetedRetries", "budgeted", "composed"},

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 
+from airflow_occ_provider.bounded import bounded
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError, OccError
 from airflow_occ_provider.leases.storage.shared_object import (
     PlacedObject,
@@ -38,19 +39,20 @@ def check_conditions(shared: PlacedObject, *, race_s: float = 10.0) -> str:
         refuses one that it must carry out, or carries out two; of ``credentials``, if it refuses those.
     :raises LockUnreachableError: if the storage does not answer.
     """
-    for _ in range(_TRIES):
+
+    def races() -> int:
         with _probe(shared) as probe:
-            try:
-                tag = _check_steps(probe)
-                races = _check_races(probe, tag, time.monotonic() + race_s)
-            except UnansweredError as error:
-                failure = error
-                continue
-        return f"{shared.place}: in {races} races of {_RACERS} writes, one was carried out each time."
-    raise LockUnreachableError(
-        f"{shared.place} did not answer {_TRIES} times: {failure}",
-        remedy="check the storage and the way to it",
-    )
+            tag = _check_steps(probe)
+            return _check_races(probe, tag, time.monotonic() + race_s)
+
+    try:
+        count = bounded(races, UnansweredError, tries=_TRIES)
+    except UnansweredError as error:
+        raise LockUnreachableError(
+            f"{shared.place} did not answer {_TRIES} times: {error}",
+            remedy="check the storage and the way to it",
+        ) from error
+    return f"{shared.place}: in {count} races of {_RACERS} writes, one was carried out each time."
 
 
 @contextmanager

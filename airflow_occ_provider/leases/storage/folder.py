@@ -6,12 +6,13 @@ import fcntl
 import hashlib
 import os
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Self
 
+from airflow_occ_provider.bounded import bounded
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.leases.storage.shared_object import (
     ObjectContent,
@@ -90,19 +91,13 @@ class FolderObject:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        deadline = time.monotonic() + self._timeout_s
         with self._lock.open("ab") as file:
             self._share(file)
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        raise UnansweredError(
-                            f"{self._lock} is locked for {self._timeout_s:g} s"
-                        ) from None
-                time.sleep(_PAUSE_S)
+            take = partial(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                bounded(take, BlockingIOError, within_s=self._timeout_s, pause_s=_PAUSE_S)
+            except BlockingIOError:
+                raise UnansweredError(f"{self._lock} is locked for {self._timeout_s:g} s") from None
             yield  # closing the file ends the lock
 
     @contextmanager

@@ -34,6 +34,7 @@ from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandl
 from kazoo.protocol.serialization import Auth
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
+from airflow_occ_provider.bounded import bounded
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess, error_name
 
@@ -116,15 +117,14 @@ class Session:
         :raises LockUnreachableError: if there is no answer in time; it may have been carried out.
         :raises ConfigurationError: if ZooKeeper denies access.
         """
-        deadline = time.monotonic() + self.access.timeout_s
+        timeout_s = self.access.timeout_s
+        deadline = time.monotonic() + timeout_s
+
+        def answer() -> Any:
+            return start().get(timeout=max(deadline - time.monotonic(), _PAUSE_S))
+
         with self.translated(path):
-            while True:
-                try:
-                    return start().get(timeout=max(deadline - time.monotonic(), _PAUSE_S))
-                except _RETRIABLE:
-                    if time.monotonic() >= deadline:
-                        raise
-                    time.sleep(_PAUSE_S)
+            return bounded(answer, _RETRIABLE, within_s=timeout_s, pause_s=_PAUSE_S)
 
     @contextmanager
     def translated(self, path: str) -> Iterator[None]:
