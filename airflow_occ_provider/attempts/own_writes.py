@@ -9,7 +9,6 @@ from airflow_occ_provider.attempts.guards.one_table import is_other_table
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.writer.fate import Fate
-from airflow_occ_provider.storage.fates import ended_as
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 _ROLLED_BACK = Fate.ROLLED_BACK
@@ -70,7 +69,7 @@ class OwnWrites:
                 unplaced.append(time)
             elif instant is None or not is_service(snapshot, instant):
                 has_completed = log.instants.has_completed(time)
-                is_gone = instant is None and has_completed and ended_as(snapshot, time) is _ROLLED_BACK
+                is_gone = instant is None and has_completed and snapshot.ended_as(time) is _ROLLED_BACK
                 is_over = instant.completed if instant else has_completed and not is_gone
                 (committed if is_over else unfinished).append(time)
                 left = None if is_over else time

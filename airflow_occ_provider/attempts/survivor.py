@@ -16,7 +16,6 @@ from airflow_occ_provider.attempts.submitter import SILENCE_FACT
 from airflow_occ_provider.errors import DanglingFilesError
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.storage.fates import ended_as
 from airflow_occ_provider.storage.residue import uncommitted_files
 from airflow_occ_provider.storage.snapshot import Snapshot
 
@@ -138,7 +137,7 @@ def dangling(attempts: Iterable[AttemptRecord], snapshot: Snapshot) -> tuple[Dan
     found = []
     for time in fenced:
         names = () if snapshot.timeline.find(time) else uncommitted_files(snapshot, time)
-        if names and ended_as(snapshot, time) in (Fate.ROLLED_BACK, Fate.GONE):
+        if names and snapshot.ended_as(time) in (Fate.ROLLED_BACK, Fate.GONE):
             found.append(Dangling(time, names, time < oldest))
     return tuple(found)
 

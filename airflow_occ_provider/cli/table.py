@@ -26,7 +26,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import Liveness
 from airflow_occ_provider.spelling import spell_expiry
 from airflow_occ_provider.storage.conflicts import Setup
 from airflow_occ_provider.storage.description import describe
-from airflow_occ_provider.storage.prospects import prospects_of
+from airflow_occ_provider.storage.judged import prospects_of
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.writers import (

@@ -19,8 +19,12 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.storage.address import fsspec_url
-from airflow_occ_provider.storage.changes import list_changes, may_list_changes
-from airflow_occ_provider.storage.listing import Listing, list_folder
+from airflow_occ_provider.storage.listing import (
+    Listing,
+    list_changes,
+    list_folder,
+    may_list_changes,
+)
 from airflow_occ_provider.storage.s3_requests import is_s3, list_objects, read_file
 
 _REMEDY = "check that the worker can reach the storage and has permission to read it"

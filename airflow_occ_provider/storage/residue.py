@@ -9,7 +9,6 @@ from dataclasses import replace
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
 from airflow_occ_provider.hudi.writer.residue import Kind, Residue, Traces, procedure_call
-from airflow_occ_provider.storage.fates import ended_as
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
@@ -66,7 +65,7 @@ def _found(table: HudiTable, rule: HeartbeatRule, given_up: Collection[str]) -> 
         if instant not in given_up and _is_young(traces, instant, snapshot):
             continue
         is_unlisted = kind is Kind.MARKERS and snapshot.timeline.find(instant) is None
-        uncommitted = is_unlisted and ended_as(snapshot, instant) is not Fate.COMMITTED
+        uncommitted = is_unlisted and snapshot.ended_as(instant) is not Fate.COMMITTED
         files = uncommitted_files(snapshot, instant) if uncommitted else ()
         if files:
             yield _data_files(snapshot, traces, instant, files)

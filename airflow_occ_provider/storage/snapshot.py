@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from airflow_occ_provider.errors import MetadataCorruptError
+from airflow_occ_provider.errors import MetadataCorruptError, TableUnreadableError
 from airflow_occ_provider.hudi.conflict.operation import (
     ConcurrentOperation,
     Times,
@@ -21,6 +21,7 @@ from airflow_occ_provider.hudi.format.markers import (
 )
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.format.timeline import Timeline
+from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat
 from airflow_occ_provider.storage.folder import TableFolder, map_concurrently
 from airflow_occ_provider.storage.instant_reader import InstantReader
@@ -115,6 +116,27 @@ class Snapshot:
     def rollback_of(self, time: str) -> Instant | None:
         """Return the rollback or restore, pending or done, that names an instant."""
         return next((rollback for rollback, times in self.rollbacks() if time in times), None)
+
+    def ended_as(self, time: str) -> Fate | None:
+        """Return what became of a write that is no longer pending.
+
+        An archived commit is no longer in the active timeline, as little as one that was rolled back.
+        So the history is asked before a rollback counts, and before files are taken for uncommitted.
+
+        :param time: its requested time.
+        :returns: ``GONE`` if neither a commit nor a rollback of it is there; ``None`` if it is pending,
+            or if the history has to be read and cannot.
+        """
+        instant = self.timeline.find(time)
+        if instant is not None:
+            return Fate.COMMITTED if instant.completed else None
+        try:
+            archived = self.history() if self.has_history() else ()
+        except TableUnreadableError:
+            return None
+        if any(write.time == time and write.is_write for write in archived):
+            return Fate.COMMITTED
+        return Fate.ROLLED_BACK if self.rollback_of(time) else Fate.GONE
 
     def data_files(self, partition: str) -> frozenset[str]:
         """List the names of the files in one partition."""

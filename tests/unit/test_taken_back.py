@@ -16,7 +16,6 @@ from airflow_occ_provider.attempts.survivor import dangling
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.retry import ConflictRetry
-from airflow_occ_provider.storage.fates import ended_as
 from airflow_occ_provider.storage.residue import residues
 from tests.support.hand_made_tables import BEFORE, SIGNATURE, T0, T1, T2, C, add, archive, begin, log_of
 from tests.support.rollbacks import attempt, mark, roll_back
@@ -193,15 +192,15 @@ def test_a_rollback_beside_a_fresh_heartbeat_is_named_also_if_that_pauses_later(
 def test_a_committed_instant_with_markers_is_committed_though_it_is_archived(folder, table):
     add(folder, f"{T2}_{C}.commit")
     mark(folder, T1)
-    assert ended_as(table.snapshot(), T1) is Fate.GONE
+    assert table.snapshot().ended_as(T1) is Fate.GONE
     assert [found.instant for found in dangling([attempt()], table.snapshot())] == [T1]
     add(folder, f"{T1}_{C}.commit", identity="me")
-    assert ended_as(table.snapshot(), T1) is Fate.COMMITTED
+    assert table.snapshot().ended_as(T1) is Fate.COMMITTED
     archive(folder, T1)
     for rolled_back in (False, True):  # by a rollback that took only its request
         if rolled_back:
             roll_back(folder, T1, f"{SOON}_{C}.rollback")
-        assert ended_as(table.snapshot(), T1) is Fate.COMMITTED
+        assert table.snapshot().ended_as(T1) is Fate.COMMITTED
         assert dangling([attempt()], table.snapshot()) == ()
         assert {one.kind.value for one in residues(table, RULE)} <= {"markers"}
 
@@ -209,13 +208,13 @@ def test_a_committed_instant_with_markers_is_committed_though_it_is_archived(fol
 def test_what_was_rolled_back_or_is_pending_is_told_apart(folder, table):
     roll_back(folder, T1, f"{SOON}_{C}.rollback")
     begin(folder, T2)
-    assert ended_as(table.snapshot(), T1) is Fate.ROLLED_BACK
-    assert ended_as(table.snapshot(), T2) is None
+    assert table.snapshot().ended_as(T1) is Fate.ROLLED_BACK
+    assert table.snapshot().ended_as(T2) is None
     history = folder / "timeline" / "history"
     history.mkdir(exist_ok=True)
     (history / "1_2_0.parquet").write_bytes(b"no parquet")
     (history / "manifest_1").write_text('{"files": [{"fileName": "1_2_0.parquet", "fileLen": 1}]}')
     (history / "_version_").write_text("1")
     mark(folder, T1)
-    assert ended_as(table.snapshot(), T1) is None
+    assert table.snapshot().ended_as(T1) is None
     assert dangling([attempt()], table.snapshot()) == ()
