@@ -85,7 +85,8 @@ def fsspec_url(scheme: str, path: str) -> str:
     """Return the canonical path with fsspec's scheme, in Azure with the DFS host."""
     if scheme == "file":
         return path
-    name, (authority, slash, rest) = fsspec_scheme(scheme), path[len(scheme) + 3 :].partition("/")
+    name = fsspec_scheme(scheme)
+    authority, slash, rest = path[len(scheme) + 3 :].partition("/")
     if name == "abfs" and "@" in authority:
         authority = _BLOB_HOST.sub(r"\1.dfs.", authority.lower())
     return f"{name}://{authority}{slash}{rest}"

@@ -84,7 +84,8 @@ class Archive:
         return self._by_instant
 
     def _files(self) -> list[str]:
-        listed, after_ms = self._folder.listing(self._name), self._after_ms
+        listed = self._folder.listing(self._name)
+        after_ms = self._after_ms
         files = list(filter(is_archive_file, listed.names))
         if not after_ms:
             return files

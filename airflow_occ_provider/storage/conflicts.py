@@ -224,7 +224,8 @@ def _may_count(ours: ConcurrentOperation, other: ConcurrentOperation, setup: Set
 
 
 def _judge(operations: Operations, instant: Instant, others: Sequence[Instant], setup: Setup) -> Verdict:
-    (read,), rivals = operations.read([instant]), operations.read(others)
+    (read,) = operations.read([instant])
+    rivals = operations.read(others)
     ours = replace(read, unseen=setup.unseen)
     candidates = _candidates(operations.snapshot, ours, rivals, setup)
     overwrites = any(overwrites_meet(ours, rival) for rival in rivals)
@@ -294,7 +295,8 @@ def _rollbacks(operations: Operations, pending: list[Instant]) -> dict[str, Inst
 
 
 def _may_name(snapshot: Snapshot, rollback: ConcurrentOperation, ours: ConcurrentOperation) -> bool:
-    instant, requested_ms = rollback.instant, ours.requested_ms
+    instant = rollback.instant
+    requested_ms = ours.requested_ms
     if instant.time > ours.instant.time:
         return True
     written_ms = rollback.completed_ms if instant.completed else snapshot.written_ms(instant.file_name)

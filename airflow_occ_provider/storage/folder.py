@@ -178,7 +178,9 @@ def map_concurrently(call: Callable[[_K], _T], keys: Iterable[_K]) -> dict[_K, _
 
     :raises Exception: the first error; no request starts after it.
     """
-    waiting, answers, failures = deque(dict.fromkeys(keys)), dict[_K, _T](), list[BaseException]()
+    waiting = deque(dict.fromkeys(keys))
+    answers = dict[_K, _T]()
+    failures = list[BaseException]()
 
     def run() -> None:
         while waiting and not failures:

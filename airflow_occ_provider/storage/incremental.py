@@ -131,8 +131,10 @@ def window_after(
             "commits that wrote them, and no window of commits can be read",
             remedy="read the whole table, or make it anew with hoodie.populate.meta.fields=true",
         )
-    snapshot, pending = writes.snapshot, writes.pending
-    since, order = None if since and since.is_empty else since, Order.of(snapshot.config)
+    snapshot = writes.snapshot
+    pending = writes.pending
+    since = None if since and since.is_empty else since
+    order = Order.of(snapshot.config)
     completed = completed_writes(snapshot, since)
     is_partly_archived = since is None and completed and snapshot.has_history()
     unbroken = snapshot.timeline.unbroken_since()
@@ -197,7 +199,8 @@ def _may_be_archived(since: Checkpoint, snapshot: Snapshot, active: list[Instant
     vanished = (name for name in since.pending if snapshot.timeline.find(name) is None)
     if any(snapshot.rollback_of(name) is None for name in vanished):
         return True
-    order, read = Order.of(snapshot.config), {commit.requested for commit in since.read}
+    order = Order.of(snapshot.config)
+    read = {commit.requested for commit in since.read}
     if since.is_empty or since.order is not order:  # what an upgrade archived is placed anew
         return not since.is_empty
     unbroken = [commit for commit in active if commit.time >= snapshot.timeline.unbroken_since()]

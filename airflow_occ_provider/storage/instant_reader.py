@@ -95,7 +95,8 @@ class InstantReader:
     def planned(self, instant: Instant) -> frozenset[FileGroupId] | None:
         """Return the file groups of a compaction's or clustering's plan; else ``None``."""
         if instant.archived:
-            plan, reader = self.archived.contents(instant).plan, _ARCHIVED_PLANS.get(instant.action)
+            plan = self.archived.contents(instant).plan
+            reader = _ARCHIVED_PLANS.get(instant.action)
             return self._decoded(instant.file_name, plan, reader) if plan and reader else None
         reader = _PLANS.get(instant.requested_action)
         return self._decode(instant.requested_file, reader) if reader else None

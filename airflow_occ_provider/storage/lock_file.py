@@ -69,18 +69,21 @@ def lock_files_beside(table: HudiTable) -> tuple[LockFile, ...]:
 
 def _file_system_lock(table: HudiTable, options: Mapping[str, str]) -> LockFile:
     folder = _lock_folder(table, options.get(_PATH_OPTION, ""))
-    path, listing = f"{folder.path}/lock", folder.listing("")
+    path = f"{folder.path}/lock"
+    listing = folder.listing("")
     if "lock" not in listing.names:
         return LockFile(path)
     since_ms = listing.modified("lock")
-    minutes, until_ms = options.get(FILE_LOCK_EXPIRE, "0"), None
+    minutes = options.get(FILE_LOCK_EXPIRE, "0")
+    until_ms = None
     if since_ms is not None and minutes.isdigit() and int(minutes):
         until_ms = since_ms + int(minutes) * 60_000
     return LockFile(path, until_ms is None or _now_ms() <= until_ms, "", since_ms, until_ms)
 
 
 def _lock_folder(table: HudiTable, folder: str) -> TableFolder:
-    files, base = table.files, urlsplit(table.path)
+    files = table.files
+    base = urlsplit(table.path)
     if folder and "://" not in folder and base.scheme:
         folder = f"{base.scheme}://{posixpath.join(base.netloc, folder.lstrip('/'))}"
     scheme, path = parse_table_path(folder or f"{table.path}/.hoodie")

@@ -181,7 +181,8 @@ class Snapshot:
             return pending_operation(instant, None, (), times, heartbeat)
         if planned is not None:
             return planned_operation(instant, planned, times)
-        fresh, markers = not self.config.has_record_index, self.markers(instant.time)
+        fresh = not self.config.has_record_index
+        markers = self.markers(instant.time)
         return pending_operation(instant, profile, markers, times, heartbeat, has_fresh_bases=fresh)
 
     def times(self, instant: Instant) -> Times:

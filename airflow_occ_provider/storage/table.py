@@ -145,7 +145,8 @@ class HudiTable:
             return self._opened(missing_ok=missing_ok)
         emptied = not listing.names
         moved_to = self._moved_to(snapshot, listing, force=emptied)
-        config, last = base.config, self._last_read
+        config = base.config
+        last = self._last_read
         unchanged = last and last[:2] == (config, written_ms) and last.at_s >= begun_s - max_age_s
         if emptied or moved_to or not unchanged:
             if self._read_config() != config:
@@ -156,13 +157,15 @@ class HudiTable:
         return snapshot
 
     def _listed_again(self, previous: Snapshot, oldest_s: float) -> Listing:
-        folder, changes = previous.config.timeline_folder, None
+        folder = previous.config.timeline_folder
+        changes = None
         if previous.listing.begun_s >= oldest_s:
             changes = self.files.changes(folder, previous.listing, previous.timeline)
         return changes or self.files.listing(folder)
 
     def _opened(self, *, missing_ok: bool) -> Snapshot:
-        begun_s, config = time.monotonic(), self._read_config()
+        begun_s = time.monotonic()
+        config = self._read_config()
         if not config.exists and missing_ok:
             return Snapshot(self.files, config, Listing(), self._reload)
         if not config.exists:

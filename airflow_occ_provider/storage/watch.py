@@ -80,7 +80,8 @@ class WriterWatch:
         :raises TableUnreadableError: if the storage cannot be read.
         """
         before = self._snapshot or self._list()
-        only_timeline, unsettled = self._only_timeline_is_due(), self._unsettled
+        only_timeline = self._only_timeline_is_due()
+        unsettled = self._unsettled
         self._unsettled = True  # also after an observation that fails half-way
         if only_timeline:
             listed = self._list().timeline.pending_writes()

@@ -142,8 +142,10 @@ def pending_actions(snapshot: Snapshot, rule: HeartbeatRule = DEFAULT_RULE) -> t
     pending = [instant for instant in begun if instant.action not in _OF_DATA]
     if not pending:
         return ()
-    now_ms, heartbeats = round(time.time() * 1000), snapshot.heartbeats()
-    times, actions = snapshot.times_of(pending), list[PendingAction]()
+    now_ms = round(time.time() * 1000)
+    heartbeats = snapshot.heartbeats()
+    times = snapshot.times_of(pending)
+    actions = list[PendingAction]()
     for instant in pending:
         is_rollback = instant.action in ("rollback", "restore")
         victims = snapshot.reader.rolled_back_times(instant) if is_rollback else frozenset[str]()

@@ -165,7 +165,8 @@ def colliding_instants(instants: Iterable[Instant]) -> Iterator[Finding]:
     A savepoint has that of its commit.
     """
     for equal in collisions(instants):
-        actions, time = [instant.requested_action for instant in equal], equal[0].time
+        actions = [instant.requested_action for instant in equal]
+        time = equal[0].time
         yield Finding(
             "colliding_instants",
             Severity.ERROR,

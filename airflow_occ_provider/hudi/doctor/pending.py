@@ -48,7 +48,8 @@ def stuck_actions(actions: Iterable[PendingAction], now_ms: int) -> Iterator[Fin
     ``BaseHoodieWriteClient.startCommit``).
     """
     for pending in actions:
-        action, reached_ms = pending.instant.action, pending.reached_ms
+        action = pending.instant.action
+        reached_ms = pending.reached_ms
         age_ms = 0 if reached_ms is None else now_ms - reached_ms
         if pending.live or age_ms < _LIMITS_MS.get(action, _LONGEST_MS):
             continue

@@ -86,7 +86,8 @@ def hasty_rollbacks(
     :param writes: the writes of the timeline with the times of their files.
     :param rule: the heartbeat rule of the writers.
     """
-    findings, times = list[Finding](), list[str]()
+    findings = list[Finding]()
+    times = list[str]()
     for rollback in rollbacks:
         culprit = _started_by(rollback, writes)
         for victim in sorted(rollback.victims) if culprit else ():

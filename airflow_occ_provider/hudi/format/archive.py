@@ -171,7 +171,8 @@ def _block(read: Reader, start: int, size: int) -> _Block | None:
 
 def _header(read: Reader, at: int, end: int) -> tuple[str, int]:
     """Return the schema in a block's header, and the offset after the header."""
-    entries, schema = _number(read, at, 4), ""
+    entries = _number(read, at, 4)
+    schema = ""
     at += 4
     if not 0 <= entries <= _MAX_HEADER_ENTRIES:
         raise TooLargeError(f"the header of a block has {entries:,} entries")

@@ -85,7 +85,9 @@ class Checkpoint:
         An archived one counts by its position, unless it was pending: the archive does not show that an
         instant was a clustering.
         """
-        read, pending, time = frozenset(self.read), frozenset(self.pending), self.time
+        read = frozenset(self.read)
+        pending = frozenset(self.pending)
+        time = self.time
 
         def is_unread(instant: Instant) -> bool:
             place = self.order.commit_position(instant)

@@ -113,7 +113,8 @@ def advanced(
     """
     if not commits:
         return done
-    instants, read = list(writes), {commit.time for commit in commits}
+    instants = list(writes)
+    read = {commit.time for commit in commits}
     unread = {instant.time for instant in done.unread(instants)}
     before = (
         [] if done.order is order else [instant for instant in instants if instant.time not in unread]

@@ -72,7 +72,8 @@ class HeartbeatRule:
         """Judge one heartbeat by the time at which its file was last replaced."""
         if last_ms is None:
             return Heartbeat(Liveness.NONE)
-        age_ms, liveness = now_ms - last_ms, Liveness.ALIVE
+        age_ms = now_ms - last_ms
+        liveness = Liveness.ALIVE
         if age_ms > self.tolerance_ms:
             liveness = Liveness.DEAD
         elif age_ms > self.interval_ms * _LATE_INTERVALS:

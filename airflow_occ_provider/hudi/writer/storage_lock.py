@@ -98,7 +98,8 @@ def required_classes(options: Mapping[str, str], scheme: str) -> tuple[RequiredC
     provider = options.get(LOCK_PROVIDER, "").strip()
     if not provider:
         return ()
-    release, client = "", None
+    release = ""
+    client = None
     if provider == STORAGE_LOCK_PROVIDER:
         client = _CLIENTS.get(scheme)
         release = client.since if client else "1.1"
