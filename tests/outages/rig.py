@@ -26,7 +26,7 @@ ROOT = "/outages"
 TABLES = ("/lake/a", "/lake/b")
 # Two triggerers: each connection has a session, and sightings, of its own.
 CONNECTIONS = ("outages_1", "outages_2")
-_PATIENCE_S = 240
+_PATIENCE_S = 900
 _POLL_S = 0.2
 
 

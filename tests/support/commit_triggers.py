@@ -14,7 +14,7 @@ from tests.support.avro_metadata import RECORD, avro
 TASK = SimpleNamespace(dag_id="d", run_id="r", task_id="s")
 T = [f"202611210925{number:02}000" for number in range(60)]
 C = [f"202611210926{number:02}000" for number in range(60)]
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 class StateStore(dict):

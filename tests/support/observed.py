@@ -6,7 +6,7 @@ import time
 
 import psutil
 
-_PATIENCE_S = 240
+_PATIENCE_S = 900
 
 
 def until(ready, what):

@@ -27,7 +27,7 @@ from airflow_occ_provider.storage.table import HudiTable
 from tests.support.early_stop import LOGGER, TABLES, Race, before_the_profile
 
 LATER = "20991231235959999"
-PATIENCE_S = 20
+PATIENCE_S = 120
 OPENED = "Option{{val=[==>{}__commit__INFLIGHT]}}"
 
 

@@ -37,7 +37,7 @@ CONFLICT = (
     "Conflict: first operation = ConcurrentOperation(actionState=INFLIGHT, actionType=commit, "
     f"instantTime={T1}), second operation = ConcurrentOperation(actionState=COMPLETED, instantTime={T0})"
 )
-PATIENCE_S = 20
+PATIENCE_S = 120
 
 
 ROLLBACK = f"[==>{R}__rollback__REQUESTED]"

@@ -16,7 +16,7 @@ from airflow_occ_provider.task.run import longest_absence_ms
 from tests.support.memory_store import MemoryStore
 
 TTL_MS = 300
-PATIENCE_S = 20
+PATIENCE_S = 120
 
 
 class Away(MemoryStore):

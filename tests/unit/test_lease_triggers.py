@@ -20,7 +20,7 @@ from airflow_occ_provider.triggers.threads import in_thread
 from tests.support.memory_store import MemoryStore
 
 TTL_MS = 600
-PATIENCE_S = 20
+PATIENCE_S = 120
 
 
 class Hook:
