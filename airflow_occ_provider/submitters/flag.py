@@ -16,19 +16,32 @@ class Flag:
     """
 
     def __init__(self) -> None:
-        self._is_set = False
+        self._set_s: float | None = None
 
     def set(self) -> None:
-        """Make the request."""
-        self._is_set = True
+        """Make the request; a later one changes nothing."""
+        if self._set_s is None:
+            self._set_s = time.monotonic()
 
     def is_set(self) -> bool:
         """Whether the request was made."""
-        return self._is_set
+        return self._set_s is not None
+
+    def left_s(self, longest_s: float) -> float:
+        """Return what is left of a time that begins with the request; all of it before."""
+        if self._set_s is None:
+            return longest_s
+        return max(0.0, self._set_s + longest_s - time.monotonic())
+
+    def wait(self, longest_s: float) -> None:
+        """Wait until the request is made, or for a while."""
+        deadline = time.monotonic() + longest_s
+        while not self.is_set() and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
 
 
-def call_apart(call: Callable[[], object], longest_s: float) -> None:
-    """Make a call in another thread, and wait for it for a while.
+def call_apart(call: Callable[[], object]) -> Flag:
+    """Begin a call in another thread; return what is set at its end.
 
     The interrupted code may hold a lock that the call needs. This takes none: not even those of
     ``threading``.
@@ -42,6 +55,4 @@ def call_apart(call: Callable[[], object], longest_s: float) -> None:
             done.set()
 
     _thread.start_new_thread(run, ())
-    deadline = time.monotonic() + longest_s
-    while not done.is_set() and time.monotonic() < deadline:
-        time.sleep(_LOOK_S)
+    return done

@@ -32,7 +32,11 @@ from airflow_occ_provider.submitters.place import Place
 _LOOK_S = 0.3
 _QUIET_S = 60.0  # a driver that was revoked drains its commit and reports in less
 _RETURN_S = 15.0  # what has started a driver logs the rest of its output, and returns
-_END_S, _KILL_S = 30.0, 3.5  # Airflow ends a task five seconds after its request to stop
+_END_S = 30.0
+# Airflow kills a task five seconds after its request to stop. What remains is for the lease's release.
+_KILL_S = 3.5
+_REVOKE_S = 1.5
+_HANDLER_S = 0.5
 
 
 @dataclass
@@ -101,8 +105,9 @@ class FolderDriver:
         try:
             return self._start.granted(started)
         except BaseException:
-            self._revoke(submission.files, "the attempt was given up before a driver was granted")
-            call_apart(partial(self.place.kill, None), _KILL_S)
+            why = "the attempt was given up before a driver was granted"
+            self._in_time(partial(self._revoke, submission.files, why))
+            call_apart(partial(self.place.kill, None)).wait(self.killed.left_s(_KILL_S))
             raise
 
     def poll(self, handle: Handle) -> Running | Ended | Unseen:
@@ -170,27 +175,45 @@ class FolderDriver:
         driver = self._followed(handle)
         if self._is_over(driver):
             return
-        if self.killed.is_set():
-            call_apart(partial(self._ask_to_end, driver, at_once=True), _KILL_S)
-            return
         # A driver that ends itself lets a commit finish that it has begun.
-        self._ask_to_end(driver, at_once=driver.is_revoked or self.place.is_local)
+        ends_itself = not (driver.is_revoked or self.place.is_local)
+        self._in_time(partial(self._revoke_driver, driver))
+        if self.killed.is_set():
+            left_s = self.killed.left_s(_KILL_S)
+            self._kill(driver, left_s if self.place.is_local else min(left_s, _HANDLER_S))
+            return
+        if not ends_itself:
+            self._kill(driver, _KILL_S)
         self._await_end(driver, _END_S)
 
-    def _ask_to_end(self, driver: FollowedDriver, *, at_once: bool) -> None:
+    def _in_time(self, revoke: Callable[[], object]) -> None:
+        """Revoke, and let a task go on in time that was asked to stop."""
+        if self.killed.is_set():
+            call_apart(revoke).wait(self.killed.left_s(_REVOKE_S))
+        else:
+            revoke()
+
+    def _revoke_driver(self, driver: FollowedDriver) -> None:
         # On this host a commit is not waited for, and the folder of an earlier process may be gone.
         if not (self.place.is_local or driver.is_revoked or driver.proof):
             driver.is_revoked = self._revoke(driver.folder, "its task was asked to end it")
-        if at_once:
-            call_apart(partial(self.place.kill, driver.handle), _KILL_S)
+
+    def _kill(self, driver: FollowedDriver, longest_s: float) -> None:
+        """Have the place end a driver, unless an earlier call is about to, and wait for that."""
+        if driver.killing is None or driver.killing.is_set():
+            driver.killing = call_apart(partial(self.place.kill, driver.handle))
+        driver.killing.wait(longest_s)
 
     def _end_killed(self, driver: FollowedDriver) -> None:
         """End a driver whose task was asked to stop.
 
+        The place may take longer than the task has: another operator's ``on_kill`` does what it likes.
+        So the lease is released while that goes on.
+
         :raises SubmitterUnreachableError: if its end is not seen at once.
         """
         self.end(driver.handle)
-        self._await_end(driver, _KILL_S)
+        self._await_end(driver, self.killed.left_s(_KILL_S))
         if driver.proof is None:
             raise SubmitterUnreachableError(
                 f"{driver.handle} was asked to end, and its end was not seen: {driver.doubt}",
@@ -204,7 +227,7 @@ class FolderDriver:
 
     def _is_over(self, driver: FollowedDriver) -> bool:
         """Whether a driver has ended, and what has started it has returned, or had time to."""
-        if driver.proof is None or self._start is None:
+        if driver.proof is None or self._start is None or self.killed.is_set():
             return driver.proof is not None
         return self._start.returned_s is not None or time.monotonic() > driver.proven_at + _RETURN_S
 

@@ -43,6 +43,7 @@ from airflow_occ_provider.driver.contract import (
     longest_period_s,
 )
 from airflow_occ_provider.errors import SubmitterUnreachableError
+from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.place import Place
 
 _KILLED, _TERMINATED = -9, -15
@@ -97,6 +98,7 @@ class FollowedDriver:
     :param doubt: what the proof is missing, for people.
     :param looked_at: monotonic time of the last look.
     :param state: what its place has said last, if it was asked.
+    :param killing: set once the place's last attempt to end it is over; ``None`` before the first.
     :param is_there: whether the folder is there.
     :param is_followed: whether Hudi's loggers in its JVM report, so that nothing depends on its lines.
     :param is_whole: whether its facts were read to its own end, and none is missing.
@@ -117,6 +119,7 @@ class FollowedDriver:
     is_read: bool = False
     looked_at: float = float("-inf")
     state: Running | Ended | Unseen | None = None
+    killing: Flag | None = None
     watch: Watch = field(default_factory=Watch)
     _begun_s: float = field(default_factory=time.monotonic, init=False)
     _asked_at: float = field(default=float("-inf"), init=False)

@@ -31,7 +31,13 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.in_driver.report import Lines
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
-from airflow_occ_provider.submitters import driver_start, folder_driver, followed_driver, patience
+from airflow_occ_provider.submitters import (
+    driver_start,
+    flag,
+    folder_driver,
+    followed_driver,
+    patience,
+)
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.patience import Patience
 from airflow_occ_provider.submitters.place import Place
@@ -519,6 +525,7 @@ def test_after_the_end_the_last_lines_are_waited_for_until_what_printed_them_ret
 
 def test_a_start_that_could_not_be_ended_counts_only_while_the_drivers_end_is_unproven(folder):
     driver = FolderDriverOfTest(folder, "n1")
+    (folder / "hello.n1").write_bytes(Hello("n1").to_bytes())
     submitter = offering(
         folder, Service(driver, error=FenceError("a child does not end", remedy="look"))
     )
@@ -618,6 +625,51 @@ def test_an_end_lasts_no_longer_than_a_signal_handler_has(folder, monkeypatch, w
     submitter.end(handle)
     blocks.set()
     assert time.monotonic() - begun_s < 60
+
+
+@pytest.mark.parametrize("what", ["before it is granted", "while it runs", "as it ends"])
+def test_a_kill_beside_an_operator_that_hangs_leaves_time_to_release_the_lease(
+    folder, monkeypatch, what
+):
+    """Airflow ends a task five seconds after its request to stop."""
+    clock, hangs = Clock(lambda _: time.sleep(0.001)), threading.Event()
+    driver = FolderDriverOfTest(folder, "n1")
+    service = Service(*([] if what == "before it is granted" else [driver]))
+    submitter, start = offering(folder, service), service.start
+
+    def start_and_hang(runner, arguments):
+        start(runner, arguments)
+        hangs.wait()
+
+    def kill(handle):
+        if handle and what == "as it ends":
+            driver.report({"fact": "end", "exit_code": 143, "committed": [], "is_certain": True})
+        hangs.wait()
+
+    service.start, service.kill = start_and_hang, kill
+    if what == "before it is granted":
+        submitter.killed.set()
+    else:
+        handle = submitter.submit(lambda _: None)
+        driver.join()
+    for module in (flag, folder_driver, driver_start):
+        monkeypatch.setattr(module, "time", clock)
+    clock.begun_s = clock.now_s
+    if what == "before it is granted":
+        with pytest.raises(NotSubmittedError):
+            submitter.submit(lambda _: None)
+    else:
+        submitter.killed.set()
+        submitter.end(handle)
+        if what == "as it ends":
+            list(iter(lambda: submitter.read(handle, TICK_S), None))
+        else:
+            with pytest.raises(SubmitterUnreachableError, match="asked to end"):
+                submitter.read(handle, TICK_S)
+        submitter.end(handle)  # as it does for any error
+    assert clock.now_s - clock.begun_s < 4
+    hangs.set()
+    assert (folder / "revoked").exists()
 
 
 def test_a_request_to_stop_in_the_middle_of_a_look_reads_no_fact_twice(folder, monkeypatch):
