@@ -23,6 +23,7 @@ from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from tests.contract import stand_in_spark
 from tests.services.versitygw import EmbeddedVersitygw
 from tests.support.faulty_proxy import FaultyProxy, Request
+from tests.support.session_site import SITE
 from tests.support.stores import BUCKET
 from tests.support.table_properties import table_properties
 from tests.support.task_state import Instance, Store
@@ -96,7 +97,7 @@ def _environment(folder: Path, server: EmbeddedVersitygw, url: str, hosts: str) 
         "AIRFLOW_CONN_LAKE": json.dumps(aws),
         "AIRFLOW_CONN_LOCK": json.dumps(lock),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
-        "AIRFLOW__HUDI_OCC__SITE_ID": "here",
+        "AIRFLOW__HUDI_OCC__SITE_ID": SITE,
         "PATH": f"{spark / 'bin'}:{os.environ['PATH']}",
         "SPARK_HOME": str(spark),
         "STAND_IN_TABLE": str(server.folder / "buckets" / BUCKET / "t"),

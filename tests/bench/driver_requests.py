@@ -33,6 +33,7 @@ from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.bench.harness import Goal, conclude
 from tests.faulty_s3 import S3proxy
 from tests.support.faulty_proxy import FaultyProxy, Request
+from tests.support.session_site import SITE
 from tests.support.stores import BUCKET
 from tests.support.via_runs import Run
 
@@ -121,7 +122,7 @@ def main() -> int:
             os.environ.update(stack.environment)
             for name, connection in (("LOCK", stack.lock_connection), ("STORE", store.connection)):
                 os.environ[f"AIRFLOW_CONN_{name}"] = json.dumps(connection)
-            os.environ["AIRFLOW__HUDI_OCC__SITE_ID"] = "bench"
+            os.environ["AIRFLOW__HUDI_OCC__SITE_ID"] = SITE
             seconds = FIRST_S + number * MINUTE_S + STARTS_S
             runs = [started(name, folder, seconds) for name in EVERY_S]
             time.sleep(FIRST_S)

@@ -16,6 +16,7 @@ from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from tests.contract import stand_in_spark
 from tests.contract.counted import CountedConnections
+from tests.support.session_site import SITE
 from tests.support.table_properties import table_properties
 from tests.support.task_state import Store, Task
 
@@ -43,7 +44,7 @@ def table(tmp_path, monkeypatch):
     submit.chmod(0o755)
     variables = {
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
-        "AIRFLOW__HUDI_OCC__SITE_ID": "here",
+        "AIRFLOW__HUDI_OCC__SITE_ID": SITE,
         "PATH": f"{spark / 'bin'}:{os.environ['PATH']}",
         "SPARK_HOME": str(spark),
         "STAND_IN_TABLE": str(metadata.parent),

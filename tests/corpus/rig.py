@@ -21,6 +21,7 @@ from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.storage.table import HudiTable
 from tests.corpus.shapes import Shape
 from tests.corpus.worker import main as worker_main
+from tests.support.session_site import SITE
 
 READER = Path(__file__).parent / "read_tables.py"
 SUBMIT = ("spark-submit", "--master", "local[2]", "--driver-memory", "1g")
@@ -85,7 +86,7 @@ class Rig:
         os.environ["AIRFLOW_CONN_LOCK"] = json.dumps(stack.lock_connection)
         spark = {"conn_type": "spark", "host": "local[2]"}
         os.environ["AIRFLOW_CONN_SPARK_DEFAULT"] = json.dumps(spark)
-        os.environ["AIRFLOW__HUDI_OCC__SITE_ID"] = "corpus"
+        os.environ["AIRFLOW__HUDI_OCC__SITE_ID"] = SITE
 
     def plainly(self, shape: Shape) -> Run:
         """Run a shape by ``spark-submit`` alone, until it succeeds or has no run left."""

@@ -35,6 +35,7 @@ from tests.k8s.pod_script import api, has_begun
 from tests.k8s.spark import CONNECTION, NAMESPACE, environment, prepare_namespace
 from tests.k8s.stand_in import PLACE
 from tests.support.hand_made_tables import add
+from tests.support.session_site import SITE
 from tests.support.table_properties import table_properties
 
 MOST_TRIES = 6
@@ -246,7 +247,7 @@ def with_spark(folder, zookeeper):
     os.environ.update(environment(folder / "spark", folder))
     lock = {"conn_type": "hudi_zookeeper_lock", "host": f"{ADDRESS}:{zookeeper.port}"}
     os.environ["AIRFLOW_CONN_LOCK"] = json.dumps({**lock, "extra": {"base_path": "/hudi/locks"}})
-    os.environ["AIRFLOW__HUDI_OCC__SITE_ID"] = "rig"
+    os.environ["AIRFLOW__HUDI_OCC__SITE_ID"] = SITE
 
 
 def stand_in(folder):

@@ -17,6 +17,7 @@ from tests.k8s.conftest import left
 from tests.k8s.rig import OPEN
 from tests.k8s.spark import CONTAINERS, NAMESPACE, environment
 from tests.support.observed import until
+from tests.support.session_site import SITE
 from tests.support.via_runs import instants, raced, write_and_end, write_run
 from tests.support.writers import JOB
 
@@ -43,7 +44,7 @@ def run(tmp_path, table, monkeypatch):
         "arguments": ["--master", "local[2]", RUNNER, ARGUMENTS],
         "startup_timeout_seconds": 1800,  # a busy machine takes longer than the default of 120 s
     }
-    monkeypatch.setenv("AIRFLOW__HUDI_OCC__SITE_ID", "here")
+    monkeypatch.setenv("AIRFLOW__HUDI_OCC__SITE_ID", SITE)
     with EmbeddedZookeeper(tmp_path / "zookeeper", settings=OPEN) as zookeeper:
         lock = {"conn_type": "hudi_zookeeper_lock", "host": f"{ADDRESS}:{zookeeper.port}"}
         monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps({**lock, "extra": {"base_path": "/locks"}}))

@@ -35,6 +35,7 @@ from tests.demo import yarn_connection
 from tests.services.yarn import EmbeddedYarn
 from tests.support.observed import until
 from tests.support.rows import current_files
+from tests.support.session_site import SITE
 from tests.support.via_runs import Run
 from tests.support.writers import NO_METADATA_TABLE, QUIET
 
@@ -84,7 +85,7 @@ def started_place(
 ) -> Mapping[str, Any]:
     """Start what a place needs, and return the operator's arguments for it."""
     os.environ["AIRFLOW_CONN_LOCK"] = json.dumps(stack.lock_connection)
-    os.environ["AIRFLOW__HUDI_OCC__SITE_ID"] = "races"
+    os.environ["AIRFLOW__HUDI_OCC__SITE_ID"] = SITE
     os.environ.update(stack.environment)
     connection: Mapping[str, Any] = {"conn_type": "spark", "host": _MASTER}
     if place == "yarn":

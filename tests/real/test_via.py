@@ -12,6 +12,7 @@ from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.services.livy import EmbeddedLivy
 from tests.support.observed import processes_in, until
+from tests.support.session_site import SITE
 from tests.support.via_runs import instants, raced, write_and_end, write_run
 
 pytestmark = pytest.mark.real
@@ -28,7 +29,7 @@ def table(tmp_path):
 def run(hudi_stack, monkeypatch, table):
     """Return a function that makes the run of a task that writes one table."""
     monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(hudi_stack.lock_connection))
-    monkeypatch.setenv("AIRFLOW__HUDI_OCC__SITE_ID", "here")
+    monkeypatch.setenv("AIRFLOW__HUDI_OCC__SITE_ID", SITE)
     by_bash = {"bash_command": SUBMIT, "env": dict(hudi_stack.environment)}
 
     def run(name, *arguments, via=BashOperator, via_kwargs=by_bash):

@@ -24,6 +24,7 @@ from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.conftest import SMALL_TABLES
 from tests.services.emr import ROLE, emulated_emr
 from tests.support.observed import until
+from tests.support.session_site import SITE
 from tests.support.stores import BUCKET, STORE_CONN_ID
 from tests.support.via_runs import raced, write_run
 
@@ -72,7 +73,7 @@ def table(store, tmp_path):
 def run(request, hudi_stack, emr, table, monkeypatch):
     """Return a function that makes the run of a task that writes one table."""
     monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(hudi_stack.lock_connection))
-    monkeypatch.setenv("AIRFLOW__HUDI_OCC__SITE_ID", "here")
+    monkeypatch.setenv("AIRFLOW__HUDI_OCC__SITE_ID", SITE)
     kwargs = {
         EmrServerlessStartJobOperator: {"application_id": emr.application, **JOB_RUN},
         EmrAddStepsOperator: {"job_flow_id": emr.cluster, "steps": [STEP]},

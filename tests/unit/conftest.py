@@ -15,6 +15,7 @@ from airflow_occ_provider.operators.hudi_incremental_read import WINDOW_CONF
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers import base, commit, shared_watch
 from tests.support.memory_store import MemoryStore
+from tests.support.session_site import SITE
 from tests.support.table_properties import table_properties
 from tests.unit import scripted_spark
 
@@ -23,7 +24,7 @@ PROPERTIES = table_properties()
 
 @pytest.fixture(autouse=True)
 def site_without_airflow(monkeypatch):
-    monkeypatch.setenv("AIRFLOW__HUDI_OCC__SITE_ID", "here")
+    monkeypatch.setenv("AIRFLOW__HUDI_OCC__SITE_ID", SITE)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launcher
 from airflow_occ_provider.submitters.processes import processes_of
 from tests.support.observed import until
+from tests.support.session_site import SITE
 
 TASK = """
 import os
@@ -25,8 +26,8 @@ Launcher().run(["sleep", "600"], os.environ, Flag())
 def test_its_lines_and_its_exit_code_are_kept():
     one = Launcher()
     command = ["sh", "-c", f"echo ${IDENTITY_VARIABLE}; echo two >&2; exit 3"]
-    assert one.run(command, {**os.environ, IDENTITY_VARIABLE: "me"}, Flag()) == 3
-    assert one.output.take(0) == ["me\n", "two\n"]
+    assert one.run(command, {**os.environ, IDENTITY_VARIABLE: SITE}, Flag()) == 3
+    assert one.output.take(0) == [f"{SITE}\n", "two\n"]
     assert one.output.take(0) == []
 
 

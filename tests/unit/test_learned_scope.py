@@ -35,10 +35,11 @@ from airflow_occ_provider.storage.instant_reader import InstantReader
 from tests.support.avro_metadata import avro
 from tests.support.leased_commits import commit as outcome
 from tests.support.policies import with_policy
+from tests.support.session_site import SITE
 from tests.support.task_state import Store, Task
 from tests.support.write_runs import IN_PROCESS, Write
 
-OWN = Signature("another run", "d", "r0", "t", site="here")
+OWN = Signature("another run", "d", "r0", "t", site=SITE)
 REQUESTS = (
     "No scope was given; each of the last {} runs of this task changed the same files of {}: "
     "it is queued with other tasks that change them."
@@ -620,7 +621,7 @@ def test_a_record_keeps_it(store):
 def test_the_labels_of_a_task_are_those_of_all_its_runs():
     later = replace(OWN, identity="i", run_id="r9", try_number=7, latest_instant="1", order_token="2")
     assert later.task == OWN.task == Signature.from_extra(later.options()).task
-    assert UnwrittenSignature("i", "d", "r", "t", site="here").task == OWN.task
+    assert UnwrittenSignature("i", "d", "r", "t", site=SITE).task == OWN.task
 
 
 def test_a_failing_storage_is_no_reason_to_fail(start, monkeypatch, capsys):

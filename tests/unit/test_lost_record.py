@@ -18,6 +18,7 @@ from airflow_occ_provider.submitters import folder_driver
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
 from tests.support.local_drivers import local_drivers
+from tests.support.session_site import SITE
 from tests.support.task_state import Store
 from tests.support.unrecorded_commits import commit
 from tests.support.via_tasks import (
@@ -174,16 +175,14 @@ def test_the_first_process_of_a_first_try_looks_for_nothing(start, folder, monke
 
 
 def test_a_process_of_this_host_is_ended():
-    identities = [new_identity(("site", "d", run, "t", "-1")) for run in ("mine", "mine", "other")]
+    identities = [new_identity((SITE, "d", run, "t", "-1")) for run in ("mine", "mine", "other")]
     sleepers = [
         subprocess.Popen(["sleep", "600"], env={**os.environ, IDENTITY_VARIABLE: identity})
         for identity in identities
     ]
     try:
         assert (
-            local_drivers().revoke_unrecorded(
-                run_part(new_identity(("site", "d", "mine", "t", "-1"))), 60
-            )
+            local_drivers().revoke_unrecorded(run_part(new_identity((SITE, "d", "mine", "t", "-1"))), 60)
             == {}
         )
         assert [sleeper.poll() is None for sleeper in sleepers] == [False, False, True]

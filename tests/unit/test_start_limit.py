@@ -41,7 +41,7 @@ def test_a_spark_submit_that_hangs_is_ended_and_its_lines_are_shown(tmp_path):
 
 
 def test_what_spark_submit_prints_is_shown_before_a_driver_is_there(tmp_path):
-    printed, environment = [], {**os.environ, IDENTITY_VARIABLE: "early"}
+    printed, environment = [], {**os.environ, IDENTITY_VARIABLE: f"early-{secrets.token_hex(6)}"}
     offer = Submission("run_job.py", AttemptFolder(str(tmp_path)), b"{}")
     driver = Driver(
         local_driver(["sh", "-c", "echo resolving; exit 3"], environment, offer), printed.append

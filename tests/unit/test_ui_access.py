@@ -30,6 +30,7 @@ from airflow_occ_provider.ui.app import make_app
 from airflow_occ_provider.ui.catalog import Catalog
 from airflow_occ_provider.ui.table_reads import TableReads
 from tests.golden.table_archive import unpack
+from tests.support.session_site import SITE
 from tests.unit import airflow_database
 from tests.unit.airflow_database import OURS, THEIRS, push, token
 
@@ -187,7 +188,7 @@ def test_what_airflow_had_is_kept_while_it_cannot_be_read(client, monkeypatch, n
         forget(client)
         monkeypatch.setattr(shared(client, name), "_read", fails)
     _, table, tables, table_again = given
-    assert table.viewer.site == table_again.viewer.site == "here"
+    assert table.viewer.site == table_again.viewer.site == SITE
     assert str(other) in {one.path for one in tables.tables}
 
 
@@ -238,8 +239,8 @@ def test_only_names_of_readable_dags_are_given_to_a_page(client, monkeypatch):
     for team in (OURS, THEIRS):
         get(client, "/hudi/t/early/", token("viewer", team))
     assert [(one.viewer.dags, one.viewer.site) for one in given] == [
-        ({OURS}, "here"),
-        ({THEIRS}, "here"),
+        ({OURS}, SITE),
+        ({THEIRS}, SITE),
     ]
 
 

@@ -22,12 +22,13 @@ from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.task.run import due_ms, open_journal
 from tests.support.earlier_tries import LOG, RULE
 from tests.support.hand_made_tables import T0, T1, T2, C, add, archive
+from tests.support.session_site import SITE
 from tests.support.task_state import Instance, Store
 from tests.support.unrecorded_commits import commit
 
 DUE_S = 1_700_000_000  # of the run, by Airflow's clock
 LONG_BEFORE = DUE_S - 86_400
-SIGNED = Signature("first", "dag", "run", "task", map_index=3, try_number=1, site="here")
+SIGNED = Signature("first", "dag", "run", "task", map_index=3, try_number=1, site=SITE)
 
 
 def begin(store, folder, number, max_tries=14, retries=2, due_s=DUE_S):
@@ -38,7 +39,7 @@ def begin(store, folder, number, max_tries=14, retries=2, due_s=DUE_S):
         "task": SimpleNamespace(retries=retries),
     }
     run = open_journal(context)
-    this_try = Signature(run.record.identity, "dag", "run", "task", 3, number, site="here")
+    this_try = Signature(run.record.identity, "dag", "run", "task", 3, number, site=SITE)
     tries = EarlierTries(
         run,
         HudiTable,
@@ -65,10 +66,10 @@ def test_a_try_without_a_record_does_not_write_again(folder):
 @pytest.mark.parametrize(
     "other",
     [
-        Signature("i", "dag", "run", "task", 2, site="here"),
-        Signature("i", "dag", "run", "other", 3, site="here"),
-        Signature("i", "dag", "later", "task", 3, site="here"),
-        Signature("i", "else", "run", "task", 3, site="here"),
+        Signature("i", "dag", "run", "task", 2, site=SITE),
+        Signature("i", "dag", "run", "other", 3, site=SITE),
+        Signature("i", "dag", "later", "task", 3, site=SITE),
+        Signature("i", "else", "run", "task", 3, site=SITE),
         Signature("i", "dag", "run", "task", 3, site="there"),
     ],
 )

@@ -21,9 +21,9 @@ from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from tests.bench.conflict.events import Event, Job
 from tests.bench.conflict.place import CONF, JOB, MEMORY, TIMES_VARIABLE, Place
+from tests.support.session_site import SITE
 
 LOCK, SPARK = "bench_lock", "bench_spark"
-SITE = "bench"
 DAG_ID = "conflict_g"  # as in Airflow: a task learns from its own DAG alone
 
 
