@@ -18,12 +18,14 @@ from airflow.sdk.bases.operator import ExecutorSafeguard
 from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_occ_provider.attempts.site import ELSEWHERE, Site
-from airflow_occ_provider.attempts.submitter import Handle
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.attempts.typed_values import has_template
+from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
 from airflow_occ_provider.hooks.launch import Launch
 from airflow_occ_provider.hooks.places import PlacedTask
 from airflow_occ_provider.submitters.place import Place
+from airflow_occ_provider.submitters.processes import DriverProcess, child_process
 from airflow_occ_provider.via import ARGUMENTS, ATTEMPT, FOLDER, RUNNER, markers_in, with_driver
 
 if TYPE_CHECKING:
@@ -164,7 +166,8 @@ class ViaPlace(Place):
     """Starts the driver of one attempt by another operator.
 
     Nothing of the operator's service is known here. That ``execute`` has returned, or failed, says
-    nothing about the driver: the attempt's folder does.
+    nothing about the driver: the attempt's folder does. Only the end of a child of this process is
+    seen here, such as of what ``BashOperator`` runs in client mode.
 
     :param via: the import path of the operator's class.
     :param kwargs: its arguments, with markers; when the DAG is parsed, with templates too.
@@ -185,6 +188,7 @@ class ViaPlace(Place):
         self.waits = self._rule.waits
         self._operator: BaseOperator | None = None
         self._executes = False
+        self._children: dict[str, DriverProcess] = {}
 
     @property
     def links(self) -> tuple[Any, ...]:
@@ -237,6 +241,23 @@ class ViaPlace(Place):
             ) from error
         finally:
             self._executes = False
+
+    def identify(self, hello: Hello) -> tuple[str, Mapping[str, Any]]:
+        """Return the driver's name; note its process, if that is a child of this one.
+
+        No other process is told of it: it could not know whether it has ended.
+        """
+        child = child_process(hello.details)
+        if child:
+            self._children[hello.nonce] = child
+        return super().identify(hello)
+
+    def state(self, handle: Handle) -> Running | Ended | Unseen:
+        """Return whether the driver's JVM is alive, if it is a child of this process."""
+        child = self._children.get(str(handle.facts["nonce"]))
+        if child is None:
+            return super().state(handle)
+        return Ended(None) if child.is_gone else Running()
 
     def kill(self, handle: Handle | None) -> None:  # noqa: ARG002
         """Have the operator end what it has started.

@@ -42,6 +42,7 @@ FOLLOWED_LOGGERS = (
     "org.apache.hudi.table.action.rollback.BaseRollbackPlanActionExecutor",
 )
 LAYOUT = '{"fact": "hudi", "logger": "%c{1}", "message": "%enc{%m}{JSON}", "thread": "%enc{%t}{JSON}"}%n'
+START_FIELD = 19  # of /proc/PID/stat, counted from the process state, which follows the name
 MOST_FRAMES, MOST_CAUSES, MOST_OF_A_MESSAGE = 12, 20, 20_000
 EXTENSIONS = "spark.sql.extensions"  # a list, in which Hudi's stands beside others
 API_MODE = "SPARK_API_MODE"  # the other variables that rules name may have no value at all
@@ -164,6 +165,7 @@ def details_of_driver(jvm, url):
     application = conf.get("spark.app.id") or conf.get("spark.yarn.app.id") or ""
     return {
         **in_yarn,
+        **details_of_process(process_of(jvm)),
         "folder": url,
         "application_id": application or in_yarn.get("application_id", ""),
         "host": socket.gethostname(),
@@ -171,6 +173,23 @@ def details_of_driver(jvm, url):
         "python": platform.python_version(),
         "pyspark": __version__,
         "spark": jvm.org.apache.spark.package.SPARK_VERSION(),
+    }
+
+
+def details_of_process(pid):
+    """Return what distinguishes the JVM from any other process, if that is known."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = pathlib.Path(f"/proc/{pid}/ns/pid").stat().st_ino
+    except OSError:
+        return {}
+    started = stat.rpartition(")")[2].split()[START_FIELD]
+    return {
+        "jvm_pid": str(pid),
+        "jvm_started": started,
+        "boot": boot,
+        "pid_namespace": f"pid:[{namespace}]",
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import time
@@ -23,6 +24,7 @@ LONGEST_END_S = _TERM_GRACE_S + _KILL_GRACE_S
 _POLL_S = 0.02
 _LOOKS = 3
 _PROC = Path("/proc")
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _START_FIELD = 19  # of /proc/PID/stat, counted from the process state, which follows the name
 
 
@@ -63,6 +65,16 @@ class DriverProcess:
         """The id of its session; ``None`` if another process has its id now."""
         return self.pid if _started(self.pid) in (0, self.started) else None
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the process table of this process proves that it has ended."""
+        try:
+            return _start_ticks(self.pid) != self.started
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        except OSError:  # such as too many open files
+            return False
+
     def facts(self) -> dict[str, Any]:
         """Return it as JSON values."""
         return asdict(self)
@@ -74,6 +86,31 @@ class DriverProcess:
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
+
+
+def child_process(details: Mapping[str, str]) -> DriverProcess | None:
+    """Return the JVM of a driver, if this process or a child of it has started it.
+
+    What a driver says may be anything, and on two hosts all of it may be the same: names, ids of
+    processes, and after a copy of a running machine even that of the boot. So the process must be
+    there while the driver waits, and descend from this one. Of such a process no other one can say the
+    same, and once it is gone from the process table of this process it has ended.
+
+    :param details: of the driver's hello.
+    """
+    numbers = [details.get(name, "") for name in ("jvm_pid", "jvm_started")]
+    if not all(map(_NUMBER.fullmatch, numbers)):
+        return None
+    pid, started = map(int, numbers)
+    process = DriverProcess.of(pid)
+    said = (started, details.get("boot"), details.get("pid_namespace"))
+    if not process.is_here or said != (process.started, process.boot, process.namespace):
+        return None
+    try:
+        parents = psutil.Process(pid).parents()
+    except psutil.Error:
+        return None
+    return process if os.getpid() in (parent.pid for parent in parents) else None
 
 
 def processes_of(identity: str, session: int | None = None) -> list[psutil.Process]:
@@ -127,7 +164,15 @@ def _send(processes: list[psutil.Process], number: signal.Signals) -> None:
 
 def _started(pid: int) -> int:
     try:
-        stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
+        return _start_ticks(pid)
     except OSError:
         return 0
+
+
+def _start_ticks(pid: int) -> int:
+    """Return the clock ticks from boot to the start of a process.
+
+    :raises OSError: if it is not there, or cannot be read.
+    """
+    stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
     return int(stat.rpartition(")")[2].split()[_START_FIELD])

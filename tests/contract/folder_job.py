@@ -1,4 +1,4 @@
-"""A driver without a JVM: it follows the contract of its folder, and does its work once it is granted.
+"""A driver that is its own JVM: it follows the contract of its folder, and works once it is granted.
 
 ``python folder_job.py FOLDER SCRIPT``
 """
@@ -24,7 +24,8 @@ def follow(folder, work):
     :param work: takes the payload, reports facts by ``run_job.report``, and returns its exit code.
     """
     files = LocalFolder(folder.removeprefix("file://"))
-    waiting = granted.WaitingDriver(files, run_job.details_in_yarn(), granted.end_process)
+    details = {**run_job.details_in_yarn(), **run_job.details_of_process(os.getpid())}
+    waiting = granted.WaitingDriver(files, details, granted.end_process)
     admission = waiting.wait()
     if isinstance(admission, Leave):
         return EXIT_REFUSED

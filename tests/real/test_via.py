@@ -8,7 +8,8 @@ import pytest
 from airflow.providers.apache.livy.operators.livy import LivyOperator
 from airflow.providers.standard.operators.bash import BashOperator
 
-from airflow_occ_provider.errors import OccError
+from airflow_occ_provider.errors import DriverKilledError, OccError
+from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.services.livy import EmbeddedLivy
 from tests.support.observed import processes_in, until
@@ -40,6 +41,16 @@ def run(hudi_stack, monkeypatch, table):
 
 def test_a_command_writes_under_protection_and_is_ended_with_its_task(run, table, tmp_path):
     write_and_end(run, table, tmp_path, lambda: processes_in(table.parent))
+
+
+@pytest.mark.nightly
+def test_the_end_of_a_killed_command_is_known_without_its_silence(run, table, tmp_path, monkeypatch):
+    monkeypatch.setattr(Place, "request_s", 5.0)
+    killed = run("killed", "--gate", str(tmp_path)).start()
+    killed.reached(tmp_path / "killed.begun")
+    for process in processes_in(table.parent):
+        process.kill()
+    assert isinstance(killed.wait().error, DriverKilledError)
 
 
 @pytest.mark.nightly

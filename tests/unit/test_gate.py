@@ -11,8 +11,14 @@ import psutil
 import pytest
 
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
-from airflow_occ_provider.submitters import gate
-from airflow_occ_provider.submitters.processes import DriverProcess, end_processes, processes_of
+from airflow_occ_provider.in_driver import run_job
+from airflow_occ_provider.submitters import gate, processes
+from airflow_occ_provider.submitters.processes import (
+    DriverProcess,
+    child_process,
+    end_processes,
+    processes_of,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="parent-death signals are Linux's")
 PARENT = """
@@ -103,3 +109,47 @@ def test_survivors_are_found_in_whatever_session_they_are_and_stopped_ones_too()
         neighbour.kill()
         neighbour.wait()
         stopped.wait(timeout=10)
+
+
+@pytest.fixture
+def child():
+    process = subprocess.Popen(["sh", "-c", "sleep 61; true"], start_new_session=True)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_driver_is_a_child_and_gone_once_it_has_ended(child):
+    process = child_process(run_job.details_of_process(child.pid))
+    assert process.pid == child.pid
+    assert not process.is_gone
+    child.kill()
+    child.wait()
+    assert process.is_gone
+    assert child_process(run_job.details_of_process(os.getpid())) is None, "it has to be a child"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"jvm_started": "1"},
+        {"boot": "of another host"},
+        {"pid_namespace": "pid:[1]"},
+        {"jvm_pid": "1"},
+        {"jvm_pid": "9" * 18},
+        {"jvm_pid": "../1"},
+        {"jvm_pid": ""},
+    ],
+)
+def test_a_driver_of_which_anything_differs_is_no_child(child, wrong):
+    assert child_process({**run_job.details_of_process(child.pid), **wrong}) is None
+
+
+def test_what_cannot_be_read_has_not_ended(child, monkeypatch):
+    process = child_process(run_job.details_of_process(child.pid))
+
+    def too_many(_):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(processes, "_start_ticks", too_many)
+    assert not process.is_gone
