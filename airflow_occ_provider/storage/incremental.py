@@ -66,7 +66,7 @@ class IncrementalRead:
 
 
 @dataclass(frozen=True, slots=True)
-class TableWrites:
+class WriteListing:
     """The writes of a table at one moment, from which windows are made."""
 
     snapshot: Snapshot
@@ -93,12 +93,12 @@ def incremental_read(
     :raises NotHudiTableError: if there is no table at the path.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    return window_after(since, table_writes(table, rule, previous), most=most)
+    return window_after(since, list_writes(table, rule, previous), most=most)
 
 
-def table_writes(
+def list_writes(
     table: HudiTable, rule: HeartbeatRule = DEFAULT_RULE, previous: Snapshot | None = None
-) -> TableWrites:
+) -> WriteListing:
     """Return the writes of a table, with those that hold windows up.
 
     :param rule: by which the writers' heartbeats are judged.
@@ -109,11 +109,11 @@ def table_writes(
     snapshot = table.snapshot(previous)
     if Order.of(snapshot.config) is Order.REQUESTED:
         return _judged(table, snapshot, rule)
-    return TableWrites(snapshot, _pending(snapshot))
+    return WriteListing(snapshot, _pending(snapshot))
 
 
 def window_after(
-    since: Checkpoint | None, writes: TableWrites, *, most: int = MOST_COMMITS
+    since: Checkpoint | None, writes: WriteListing, *, most: int = MOST_COMMITS
 ) -> IncrementalRead:
     """Return the window after a checkpoint, and how to read it.
 
@@ -179,7 +179,7 @@ def completed_writes(snapshot: Snapshot, since: Checkpoint | None) -> list[Insta
     return completed
 
 
-def _judged(table: HudiTable, before: Snapshot, rule: HeartbeatRule) -> TableWrites:
+def _judged(table: HudiTable, before: Snapshot, rule: HeartbeatRule) -> WriteListing:
     """Return the writes a little later, and which of the pending ones may still complete.
 
     A lazy clean would roll the others back: their writers are dead.
@@ -187,7 +187,7 @@ def _judged(table: HudiTable, before: Snapshot, rule: HeartbeatRule) -> TableWri
     judged = judge_writes(table, before, rule, always_again=True)
     living = (write.time for write, heartbeat in judged.heartbeats.items() if heartbeat.live)
     live = judged.awaited.union(living, (write.time for write in judged.begun))
-    return TableWrites(judged.snapshot, Pending(_pending(judged.snapshot).all, live))
+    return WriteListing(judged.snapshot, Pending(_pending(judged.snapshot).all, live))
 
 
 def _may_be_archived(since: Checkpoint, snapshot: Snapshot, active: list[Instant]) -> bool:

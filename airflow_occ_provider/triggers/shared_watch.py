@@ -15,7 +15,7 @@ from airflow_occ_provider.errors import OccError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.storage.incremental import TableWrites, table_writes
+from airflow_occ_provider.storage.incremental import WriteListing, list_writes
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.watch import Observation, WriterWatch
 from airflow_occ_provider.task import metrics
@@ -106,21 +106,21 @@ class CommitTarget(WatchTarget[Snapshot]):
 
 
 @dataclass(frozen=True, slots=True)
-class WindowTarget(WatchTarget[TableWrites]):
+class WindowTarget(WatchTarget[WriteListing]):
     """What the consumers of a table can read next."""
 
-    def open(self) -> Callable[[], TableWrites]:
+    def open(self) -> Callable[[], WriteListing]:
         """Return what lists the timeline of the table and, if they matter, the heartbeats."""
         table, last = open_table(self.table, self.storage_conn_id), list[Snapshot]()
 
-        def look() -> TableWrites:
-            writes = table_writes(table, previous=last[0] if last else None)
+        def look() -> WriteListing:
+            writes = list_writes(table, previous=last[0] if last else None)
             last[:] = [writes.snapshot]
             return writes
 
         return look
 
-    def state(self, listing: TableWrites) -> object:
+    def state(self, listing: WriteListing) -> object:
         """Return the completed writes, and the live ones that hold windows up."""
         snapshot = listing.snapshot
         return snapshot.config.version, snapshot.timeline.completed_writes(), listing.pending.live

@@ -9,7 +9,7 @@ from airflow_occ_provider.errors import HistoryUnreadableError, TableUnreadableE
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.hudi.incremental.window import Window
 from airflow_occ_provider.storage.address import canonical_table
-from airflow_occ_provider.storage.incremental import TableWrites, window_after
+from airflow_occ_provider.storage.incremental import WriteListing, window_after
 from airflow_occ_provider.triggers.base import WaitingTrigger
 from airflow_occ_provider.triggers.shared_watch import WindowTarget, shared_watch
 from airflow_occ_provider.triggers.threads import in_thread
@@ -38,7 +38,7 @@ class HudiIncrementalWindowTrigger(WaitingTrigger):
         """Return the window, once it has commits."""
         watched = WindowTarget(canonical_table(self.table), self.storage_conn_id, self.poll_s)
         since = Checkpoint.from_json(self.since) if self.since else None
-        writes: TableWrites | None = None
+        writes: WriteListing | None = None
         async with shared_watch(watched) as watch:
             channel = watch.changes
             while True:

@@ -147,13 +147,13 @@ def test_in_the_triggerer_it_waits_for_the_writer_that_holds_the_window_up(
 
 
 def test_the_triggers_of_a_table_share_its_listings(folder, context, monkeypatch):
-    looks, listed = [], shared_watch.table_writes
+    looks, listed = [], shared_watch.list_writes
 
     def counted(*given, **options):
         looks.append(1)
         return listed(*given, **options)
 
-    monkeypatch.setattr(shared_watch, "table_writes", counted)
+    monkeypatch.setattr(shared_watch, "list_writes", counted)
     waiting = [trigger(folder, context, poke_interval=0.2) for _ in range(50)]
 
     async def run():

@@ -115,8 +115,8 @@ PUBLIC = {
     "hudi.incremental.checkpoint": {"Checkpoint", "Order", "CommitPosition"},
     "hudi.incremental.window": {"Pending", "Window", "advanced", "next_window"},
     "storage.incremental": {
-        *("IncrementalRead", "TableWrites", "completed_writes", "incremental_read"),
-        *("window_after", "table_writes"),
+        *("IncrementalRead", "WriteListing", "completed_writes", "incremental_read"),
+        *("window_after", "list_writes"),
     },
     "storage.attempt_folder": {"AttemptFolder", "identity_of", "run_folder"},
     "attempts.staging": {"offered"},
