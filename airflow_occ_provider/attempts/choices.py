@@ -14,7 +14,7 @@ from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 
 Choice = TypeVar("Choice", bound=StrEnum)
 _ELSEWHERE = (
-    "follows a driver in the cluster, and this one runs on the worker, where it is followed and ended",
+    "would follow the driver beside the task, which follows and ends it itself",
     "leave it out",
 )
 _UNFIT = {
