@@ -473,32 +473,6 @@ def test_a_packed_log_names_what_packed_it(head, program, tmp_path):
         outcome(log)
 
 
-DOCUMENTS = {
-    "Livy's log": lambda lines: {
-        "id": 7,
-        "from": 0,
-        "total": 9,
-        "log": ["stdout: ", "\nstderr: ", *lines],
-    },
-    "a list": lambda lines: lines,
-    "get-log-events": lambda lines: {"events": [{"timestamp": 1, "message": line} for line in lines]},
-    "gcloud logging read": lambda lines: [{"textPayload": line, "severity": "INFO"} for line in lines],
-    "Livy's statement": lambda lines: {
-        "id": 0,
-        "output": {"status": "error", "evalue": "\n".join(lines)},
-    },
-    "Databricks": lambda lines: {"error": "failed", "error_trace": "\n".join(lines), "metadata": {}},
-}
-
-
-@pytest.mark.parametrize("name", DOCUMENTS)
-@pytest.mark.parametrize("path", [LOST, LOGS / "committed_info.exit0.log"])
-def test_the_answer_of_a_service_has_the_lines_of_the_driver(name, path):
-    _, exit_code, lines = recorded(path)
-    document = json.dumps(DOCUMENTS[name]([line.rstrip("\r\n") for line in lines]))
-    assert answer(read([document], exit_code)) == answer(read(lines, exit_code))
-
-
 def printed(container, **logs):
     parts = [f"Container: {container} on localhost_43211", "LogAggregationType: AGGREGATED", "==="]
     for name, lines in logs.items():
@@ -535,21 +509,12 @@ def test_the_log_of_spark_submit_alone_names_what_has_the_drivers(line, place):
     assert "kubectl logs" in reading.remedy
 
 
-THROWN = [
-    {"exception": {"class": CONFLICT, "msg": CAUSE, "stacktrace": []}},
-    {"stack_trace": f"a.b.XException: x\n\tat a.B.c(B.java:1)\nCaused by: {CONFLICT}: {CAUSE}"},
-    {"exc_info": "\n".join(traceback(JVM_CONFLICT))},
-]
+def test_a_record_in_json_is_read_with_its_level_and_logger():
+    def record(message, logger):
+        return json.dumps({"ts": "x", "level": "INFO", "msg": message, "logger": logger})
 
-
-@pytest.mark.parametrize("thrown", THROWN)
-def test_an_exception_in_a_field_of_json_is_read(thrown):
-    def record(level, message, logger, **more):
-        return json.dumps({"ts": "x", "level": level, "msg": message, "logger": logger, **more})
-
-    begun = record("INFO", f"Creating a new instant [==>{T}__commit__REQUESTED]", "ActiveTimelineV2")
-    lines = [begun, record("ERROR", "Uncaught", "X", **thrown), record("INFO", "bye", "X")]
-    reading = read(lines, 1)
+    begun = record(f"Creating a new instant [==>{T}__commit__REQUESTED]", "ActiveTimelineV2")
+    reading = read([begun, *traceback(JVM_CONFLICT), record("bye", "X")], 1)
     assert (reading.outcome, reading.instant) == (Outcome.COMMIT_CONFLICT, T)
 
 

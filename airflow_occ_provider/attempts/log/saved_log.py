@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -52,8 +52,7 @@ _OF_ANOTHER = re.compile(
 _OF_SPARK_SQL = re.compile(r"\.(?:Analysis|Parse)Exception$")  # PySpark prints no frames of these
 _CONTAINER = re.compile(r"Container: container_\S*?_(?P<attempt>\d+)_(?P<number>\d+) on \S+")
 _DRIVERS_CONTAINER = "000001"
-_MESSAGES = ("event", "log", "textPayload", "line", "msg", "message", "exc_value")
-_KINDS = ("class", "exc_type", "type")
+_MESSAGES = ("event", "log", "textPayload", "line", "msg", "message")
 _PLACE = re.compile(r"\bpod name: \S+|\bapplication_\d+_\d+\b|\bdriver-\d{14}-\d+\b")
 _ELSEWHERE = (
     "The log shows no exception that ended the driver. If the driver ran elsewhere, read the stdout and "
@@ -224,35 +223,19 @@ class _SavedLog:
         )
 
 
-def _texts(line: str) -> Iterator[str]:
+def _texts(line: str) -> list[str]:
     """Return the lines of a saved line: a record in JSON may have several."""
-    start = 0 if line.startswith(("[{", '["')) else line.find("{")
-    if start >= 0 and line.endswith(("}", "]")) and not _RECORD.search(line[:start]):
-        with suppress(ValueError, RecursionError):
-            yield from list(_lines_in(json.loads(line[start:]))) or [""]
-            return
-    yield line
-
-
-def _lines_in(value: Any, *, is_listed: bool = False) -> Iterator[str]:
-    """Return the lines in a value of JSON, in their order."""
-    if isinstance(value, str) and (is_listed or "\n" in value):
-        yield from value.splitlines()
-    elif isinstance(value, list):
-        for part in value:
-            yield from _lines_in(part, is_listed=True)
-    elif isinstance(value, dict):
-        yield from _message_of(value).splitlines()
-        for part in value.values():
-            if not (isinstance(part, str) and part in _message_of(value)):
-                yield from _lines_in(part)
+    start = line.find("{")
+    if start >= 0 and line.endswith("}") and not _RECORD.search(line[:start]):
+        with suppress(ValueError, TypeError, KeyError, RecursionError):
+            return _message_of(json.loads(line[start:])).splitlines() or [""]
+    return [line]
 
 
 def _message_of(record: Mapping[str, Any]) -> str:
-    """Return the message of a logger's record, or the exception in a field of one."""
+    """Return the message of a logger's record, and the exceptions that Airflow has logged with it."""
     message = next((record[key] for key in _MESSAGES if isinstance(record.get(key), str)), "")
-    kind = next((record[key] for key in _KINDS if key in record), None)
-    if kind:
-        return f"{kind}: {message}"
-    is_drivers = "logger" in record and "event" not in record
-    return f"{record.get('level', 'INFO')} {record['logger']}: {message}" if is_drivers else message
+    if "logger" in record and "event" not in record:  # of a driver
+        message = f"{record.get('level', 'INFO')} {record['logger']}: {message}"
+    raised = (f"{error['exc_type']}: {error['exc_value']}" for error in record.get("error_detail") or ())
+    return "\n".join((message, *raised))
