@@ -74,8 +74,6 @@ class Attempt:
             if wait and driver.handle and not driver.stop and driver.lives:
                 raise WaitNeeded(wait(driver.handle))
             driver.follow((self.recorder.feed, *listeners), guards)
-            if not driver.log_read:
-                self.recorder.recall(driver.facts)
         except WaitNeeded:
             raise
         except BaseException as error:  # a task time-out, an interrupt: nothing is left behind

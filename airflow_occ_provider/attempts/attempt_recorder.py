@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,6 @@ from airflow_occ_provider.attempts.failure import brief, unrepeated
 from airflow_occ_provider.attempts.journal import Journal, now_ms
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.facts import Entry
-from airflow_occ_provider.attempts.log.kept_facts import recall
 from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore
@@ -88,11 +87,6 @@ class AttemptRecorder:
             self._keep_or_warn(ended_well=self.log.ended_well(0))
         if self._ask_again_at is not None and _monotonic() >= self._ask_again_at:
             self._keep_or_warn()
-
-    def recall(self, facts: Mapping[str, Any]) -> None:
-        """Take what another process has read in the driver's log."""
-        recall(self.log, facts)
-        self._note_instants()
 
     def _note_instants(self) -> None:
         """Record what is new, and forget what has turned out to be another writer's.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from airflow_occ_provider.attempts.log.facts import Entry
 from airflow_occ_provider.attempts.outcome import DoomedWrite, Stop
@@ -43,7 +43,6 @@ class Driver:
     :param end_echo: called after the last one, also if an exception interrupts the log.
     :param handle: of a driver that runs already; ``None`` until it is started.
     :param stop: why it was, or is to be, stopped.
-    :param facts: of another process that has read its log, see ``kept_facts``.
     :param planned: the partitions of its writes' workload profiles, as another process has read them.
     :param found: another process's finding that Hudi would refuse its write, if there was one.
     :param stop_for: returns the reason to end it for an exception that interrupts its task, if there is
@@ -58,7 +57,6 @@ class Driver:
     end_echo: Callable[[], object] = lambda: None
     handle: Handle | None = None
     stop: Stop | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
     planned: Mapping[str, Sequence[str]] = field(default_factory=dict)
     found: DoomedWrite | None = None
     stop_for: Callable[[BaseException], Stop | None] = lambda _: None

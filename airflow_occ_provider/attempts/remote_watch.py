@@ -14,7 +14,6 @@ from airflow_occ_provider.attempts.guards.table_views import TableView, TableVie
 from airflow_occ_provider.attempts.lease_audit import planned_in
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.facts import Entry
-from airflow_occ_provider.attempts.log.kept_facts import kept_facts
 from airflow_occ_provider.attempts.outcome import DoomedWrite, Stop
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Submitter, Unseen
 from airflow_occ_provider.errors import OccError
@@ -84,10 +83,6 @@ class RemoteWatch:
     def found(self) -> DoomedWrite | None:
         """The finding that Hudi will refuse the driver's write, if there is one."""
         return self._early.found
-
-    def facts(self, redact: Callable[[str], str], *, is_whole: bool) -> dict[str, Any]:
-        """Return what it has read in the log, see ``kept_facts``."""
-        return kept_facts(self._log, redact, is_whole=is_whole)
 
     @property
     def planned(self) -> Mapping[str, Sequence[str]]:

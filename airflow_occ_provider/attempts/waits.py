@@ -85,7 +85,6 @@ class DriverEvent:
     :param stop: why it ended the driver, if it did.
     :param is_logged: whether the task's log has the whole log of the driver.
     :param unseen: why it gave the driver up without having seen its end, if it did.
-    :param facts: what it has read in the driver's log, see ``kept_facts``.
     :param planned: the partitions of the driver's writes by their workload profiles, by requested time.
     :param is_leased: whether the lease was still held when the driver had ended.
     :param found: the finding that Hudi would refuse the driver's write, if there was one.
@@ -94,7 +93,6 @@ class DriverEvent:
     stop: Stop | None = None
     is_logged: bool = False
     unseen: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)
     planned: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_leased: bool = False
     found: DoomedWrite | None = None
@@ -108,7 +106,6 @@ class DriverEvent:
             stop,
             is_logged=event["status"] == "ended",
             unseen=event.get("reason", ""),
-            facts=event.get("facts", {}),
             planned=event.get("planned", {}),
             is_leased=event.get("is_leased", False),
             found=DoomedWrite(evidence, found["found_ms"]) if evidence and found else None,

@@ -127,7 +127,7 @@ class WriteAttempt:
         driver = self.spark.running(begun.driver, event)
         if event.unseen and isinstance(driver.submitter.poll(begun.driver), Unseen):
             raise SubmitterUnreachableError(f"{begun.driver} is unseen: {event.unseen}")
-        driver.facts, driver.planned, driver.found = event.facts, event.planned, event.found
+        driver.planned, driver.found = event.planned, event.found
         return self._outcome(driver, replace(preparation, signature=signature), admitted, begun)
 
     def _outcome(

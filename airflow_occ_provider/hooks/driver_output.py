@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseOperatorLink
 
-from airflow_occ_provider.attempts.log.lines import END_OF_GROUP, GROUP
 from airflow_occ_provider.attempts.submitter import URL_FACT, Handle
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
     from airflow.sdk.types import TaskInstanceKey
 
-_BEGIN = f"{GROUP}The driver's output"
+# Airflow's UI folds what a log has between these.
+_BEGIN = "::group::The driver's output"
+_END = "::endgroup::"
 _URL = "driver_url"
 _log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class FoldedOutput:
         """Close the group: what follows is visible without a click."""
         if self._is_open:
             self._is_open = False
-            self.log(END_OF_GROUP)
+            self.log(_END)
 
 
 class HudiDriverLink(BaseOperatorLink):

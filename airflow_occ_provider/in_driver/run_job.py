@@ -308,6 +308,9 @@ def run(application, arguments, digest=None):
         code = 0
     except SystemExit as left:
         code = left.code & 0xFF if isinstance(left.code, int) else int(left.code is not None)
+        handled = left.__cause__ or (None if left.__suppress_context__ else left.__context__)
+        if code and handled is not None:  # the job leaves while it handles this
+            report("fatal", causes=causes_of(handled))
         raise
     except BaseException as error:
         report("fatal", causes=causes_of(error))

@@ -282,7 +282,8 @@ class _Facts:
         # From the line break before the first line that may be another one by now.
         at, number = self._fixed
         *lines, _ = (self.folder.read(self.name, max(at, 0)) or b"").split(b"\n")
-        facts, is_fixed = [], True
+        facts: list[Fact] = []
+        is_fixed = True
         for line in lines[1:] if at >= 0 else lines:
             at += len(line) + 1
             is_read = number < self._lines and b"left_out" not in line
@@ -290,7 +291,9 @@ class _Facts:
             if fact.get("fact") == "left_out":  # of a long file the first and the last lines are kept
                 is_fixed = False
                 read, number = max(self._lines, number), number + int(fact.get("lines", 0))
-                self.missed += max(0, number - read)
+                if number > read:
+                    self.missed += number - read
+                    facts.append({"fact": "left_out", "lines": number - read})
                 continue
             number += 1
             if is_fixed and (self.is_appended or at < FIXED_FACTS):

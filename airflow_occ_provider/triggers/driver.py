@@ -52,8 +52,8 @@ class HudiDriverTrigger(LeaseTrigger):
     heartbeat can never tick again, if the lease is lost and nothing else keeps other writers away, and
     with ``early_stop="act"`` once it is certain that Hudi will refuse its write. Event statuses:
     ``ended``, with ``stop`` if the trigger ended the driver, with ``found`` if it was certain that Hudi
-    would refuse the write, with what it read in the log, with the partitions that the driver was about
-    to write, and with whether the lease was held at the driver's end (``is_leased``), and ``unseen`` if
+    would refuse the write, with the partitions that the driver was about to write, and with whether the
+    lease was held at the driver's end (``is_leased``), and ``unseen`` if
     the driver was out of view for ten minutes, or its service has not answered for as long as its
     submitter tolerates: the task's next process looks for it again. A task that is killed ends its
     driver.
@@ -127,7 +127,6 @@ class HudiDriverTrigger(LeaseTrigger):
                     "found": {**_reason(certainty.stop), "found_ms": certainty.found_ms}
                     if certainty
                     else None,
-                    "facts": self._watch.facts(_masked, is_whole=state.log_is_whole),
                     "planned": {time: list(plan) for time, plan in self._watch.planned.items()},
                     "is_leased": await self._is_leased(keeping),
                 }

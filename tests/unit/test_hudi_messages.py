@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from airflow_occ_provider.attempts.log.causes import Cause
+from airflow_occ_provider.attempts.log.facts import Cause
 from airflow_occ_provider.attempts.log.hudi_failures import Diagnosis, diagnose
 from airflow_occ_provider.attempts.outcome import REMEDIES, Outcome
 from tests.golden.record_hudi_messages import MESSAGES, RELEASES

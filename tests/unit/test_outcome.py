@@ -1,13 +1,9 @@
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-
 import pytest
 
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.facts import parse_fact
-from airflow_occ_provider.attempts.log.kept_facts import kept_facts, recall
 from airflow_occ_provider.attempts.outcome import REMEDIES, Outcome
 from tests.unit.recorded_logs import (
     CONFLICT,
@@ -35,17 +31,10 @@ def read(entries, exit_code=None):
 
 
 @each_recorded_log
-def test_the_kept_facts_of_a_log_have_its_outcome(path):
+def test_what_the_runner_reports_of_a_recorded_driver_has_its_outcome(path):
     name, exit_code, lines = recorded(path)
-    log, recalled = DriverLog(), DriverLog()
-    for line in reported(lines) if exit_code == 1 else lines:
-        log.take(line)
-    facts = json.loads(json.dumps(kept_facts(log, str, is_whole=True)))
-    recall(recalled, facts)
-    whole, kept = log.read(exit_code), recalled.read(exit_code)
-    assert exit_code != 1 or whole.outcome is FROM_LOG_ALONE[name]
-    assert len(json.dumps(facts)) < 16_000
-    assert kept == replace(whole, lines=kept.lines)  # those name no exceptions of the job itself
+    if exit_code == 1:
+        assert read(reported(lines), exit_code).outcome is FROM_LOG_ALONE[name]
 
 
 def test_the_metadata_tables_instants_are_not_the_tables_own():
@@ -114,6 +103,7 @@ def hudi(message, logger="ActiveTimelineV2"):
 PROTECTED = fact("protected", options=20, followed=True)
 REQUESTED = f"Creating a new instant [==>{T}__commit__REQUESTED]"
 COMPLETED = f"Created new file for toInstant ?file:/lake/t/.hoodie/timeline/{T}_{T}.commit"
+OPERATIONS = f"first operation = O(instantTime={T}), second operation = O(instantTime={T[::-1]})"
 CHECKED = hudi("Successfully resolved conflicts, if any", "TransactionUtils")
 
 
@@ -170,7 +160,9 @@ def test_an_attempt_of_ours_died_of_what_the_runner_reports():
     )
     mine = [fact("fatal", causes=[cause("ValueError", f"giving up after {CONFLICT}", jvm=False)])]
     assert read([PROTECTED, *mine], 1).outcome is Outcome.JOB_ERROR
-    assert read([PROTECTED, *caught, *mine], 1).outcome is Outcome.COMMIT_CONFLICT
+    refused = hudi(f"Found conflicting writes between {OPERATIONS}", "SimpleStrategy")
+    lost = [PROTECTED, hudi(REQUESTED), refused, *mine]
+    assert read(lost, 1).outcome is Outcome.COMMIT_CONFLICT
     assert read([PROTECTED, fact("end", exit_code=3)]).lines == ("exit code 3",)
 
 

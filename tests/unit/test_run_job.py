@@ -101,6 +101,21 @@ def test_what_the_job_died_of_is_reported_and_printed(tmp_path):
     assert "job.py" in done.stderr
 
 
+@pytest.mark.parametrize("leave", ["sys.exit(3)", "raise SystemExit(3) from error"])
+def test_what_the_job_handles_as_it_leaves_is_reported(tmp_path, leave):
+    code = f"import sys\ntry:\n    1 / 0\nexcept ZeroDivisionError as error:\n    {leave}"
+    done, (fatal, end) = run(tmp_path, code)
+    assert (done.returncode, end) == (3, {"fact": "end", "exit_code": 3})
+    assert [cause["type"] for cause in fatal["causes"]] == ["ZeroDivisionError"]
+
+
+@pytest.mark.parametrize("leave", ["sys.exit()", "sys.exit(0)", "raise SystemExit(3) from None"])
+def test_what_the_job_made_up_for_or_hid_as_it_leaves_is_not_reported(tmp_path, leave):
+    code = f"import sys\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    {leave}"
+    _, facts = run(tmp_path, code)
+    assert [fact["fact"] for fact in facts] == ["end"]
+
+
 def test_what_the_job_hid_is_not_reported(tmp_path):
     hidden = "try:\n    1 / 0\nexcept ZeroDivisionError:\n    raise OSError('disk') from None"
     _, (fatal, _) = run(tmp_path, hidden)

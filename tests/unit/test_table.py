@@ -17,7 +17,6 @@ from airflow_occ_provider.attempts.commit import (
     table_before,
 )
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.log.kept_facts import kept_facts, recall
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.record_parts import TableBefore
 from airflow_occ_provider.attempts.settle import settle
@@ -652,11 +651,6 @@ def test_the_heartbeat_of_a_writer_that_had_the_time_first_stays(folder, table, 
     chain = fact("fatal", causes=[cause(f"org.apache.hudi.exception.{kind}", text)])
     log.take(chain if is_reported else f"Caused by: org.apache.hudi.exception.{message}")
     assert settle(table, SIGNATURE, log, 1, before=BEFORE).retired == ()
-    assert (folder / ".heartbeat" / T1).exists()
-    recalled = DriverLog()
-    recall(recalled, json.loads(json.dumps(kept_facts(log, str, is_whole=True))))
-    for each in (log, recalled):
-        assert settle(table, SIGNATURE, each, 1, before=BEFORE).retired == ()
     assert (folder / ".heartbeat" / T1).exists()
     add(folder, f"{T1}_{C}.commit")  # the other writer's, without our signature
     assert settle(table, SIGNATURE, log, 1, before=BEFORE).outcome is not Outcome.UNKNOWN

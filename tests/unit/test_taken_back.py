@@ -7,8 +7,6 @@ import json
 import pytest
 
 from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, HeartbeatState
-from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.log.kept_facts import kept_facts, recall
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.settle import settle
@@ -44,10 +42,7 @@ def test_what_the_driver_rolled_back_itself_is_its_own_error(folder, table, roll
     log = log_of(T1)
     log.take(f"x INFO ActiveTimelineV2: Creating a new instant [==>{rollback}__rollback__REQUESTED]")
     failed(log, BAD_RECORD)
-    recalled = DriverLog()  # of a driver that the triggerer has watched
-    recall(recalled, json.loads(json.dumps(kept_facts(log, str, is_whole=True))))
-    for each in (log, recalled):
-        assert settled(folder, table, rollback, each).outcome is Outcome.JOB_ERROR
+    assert settled(folder, table, rollback, log).outcome is Outcome.JOB_ERROR
 
 
 RAN = (

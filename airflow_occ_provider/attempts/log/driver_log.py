@@ -5,8 +5,8 @@ and the end. Hudi's records show the rest: the requested instants, whether confl
 as the commit's transaction starts, that all markers are made. Whether the attempt committed is for the
 table to decide (``attempts.settle``).
 
-What a driver prints is read too, where the task has it: what failed before the runner started, Hudi's
-records if the runner cannot follow their loggers, and an exception of Hudi that the job has handled.
+What a driver prints is read too, where the task has it: what failed before the runner started, and
+Hudi's records if the runner cannot follow their loggers.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from airflow_occ_provider.attempts.log.causes import Cause, Chain
-from airflow_occ_provider.attempts.log.facts import Entry, Fact, fatal_chain
+from airflow_occ_provider.attempts.log.facts import Chain, Entry, Fact, fatal_chain
 from airflow_occ_provider.attempts.log.hudi_failures import (
     Diagnosis,
     diagnose,
@@ -24,7 +23,6 @@ from airflow_occ_provider.attempts.log.hudi_failures import (
     marked_instant,
 )
 from airflow_occ_provider.attempts.log.own_instants import OwnInstants, operations_in
-from airflow_occ_provider.attempts.log.printed import PrintedExceptions
 from airflow_occ_provider.attempts.outcome import HAVE_RIVALS, LogReading, Outcome, was_killed
 
 _APPLICATION = re.compile(
@@ -55,13 +53,11 @@ class DriverLog:
         self.protected = False
         self.unprotected: str | None = None
         self.fatal: Chain | None = None
-        self.handled: Chain | None = None
         self.reports = False
         self.end: int | None = None
         self.reports_end = False
         self._followed = False
         self._failure = ""
-        self._printed = PrintedExceptions()
 
     def take(self, entry: Entry) -> None:
         """Take what comes from the driver: a fact, or a line that is none."""
@@ -71,8 +67,6 @@ class DriverLog:
         line = entry.rstrip("\r\n")
         if not (self.reports or self._failure) and _FAILURE.match(line):
             self._failure = line
-        self._printed.feed(line)
-        self.handled = self._printed.of_hudi or self.handled
         (self.instants.feed_printed if self._followed else self.instants.feed)(line)
         if "appl" in line or "app ID" in line:
             named = _APPLICATION.search(line)
@@ -90,12 +84,17 @@ class DriverLog:
                 self.fatal = fatal_chain(fact)
                 for line in self.fatal.lines:
                     self.instants.feed_error(line)
+            case "left_out":  # the check of a write may be among them
+                self.instants.has_other_checks = True
             case "end":
                 self.end = int(fact.get("exit_code", 1))
             case "hudi":
-                for line in str(fact.get("message", "")).splitlines():
-                    logged = f"INFO {fact.get('logger', '')}: {line}"
-                    self.instants.feed(logged, str(fact.get("thread", "")))
+                self._take_record(fact)
+
+    def _take_record(self, fact: Fact) -> None:
+        for line in str(fact.get("message", "")).splitlines():
+            logged = f"INFO {fact.get('logger', '')}: {line}"
+            self.instants.feed(logged, str(fact.get("thread", "")))
 
     @property
     def shows_driver(self) -> bool:
@@ -184,35 +183,17 @@ class DriverLog:
             diagnosis = diagnose(death.causes, self.own_instants)
         elif exit_code:
             diagnosis, lines = Diagnosis(Outcome.JOB_ERROR), (self._failure or f"exit code {exit_code}",)
-        handled, handled_lines = self._handled()
-        new = tuple(line for line in handled_lines if line not in lines)
-        if not handled:
+        # Hudi has refused an unfinished write, even if the job has handled that.
+        conflict = self.instants.unfinished_conflict
+        if not conflict:
             return diagnosis, lines
+        new = () if conflict in lines else (conflict,)
         if diagnosis.outcome is Outcome.COMMIT_CONFLICT:
-            return diagnosis, lines + tuple(line for line in new if any(operations_in(line)))
+            return diagnosis, lines + new
         if not (death or exit_code):  # whether the job went on well only the table can show
             return diagnosis, new
         is_better = diagnosis.outcome in (Outcome.JOB_ERROR, Outcome.UNKNOWN) and not diagnosis.by_row
-        return (handled, new + lines) if is_better else (diagnosis, lines)
-
-    @property
-    def handled_causes(self) -> Sequence[Cause]:
-        """The printed exception of Hudi that explains the end of a job that handled it."""
-        if self.handled is None or self.instants.completed:
-            return ()
-        diagnosis = diagnose(self.handled.causes, self.own_instants)
-        decides = diagnosis.by_row and diagnosis.outcome not in (Outcome.JOB_ERROR, Outcome.UNKNOWN)
-        return self.handled.causes if decides else ()
-
-    def _handled(self) -> tuple[Diagnosis | None, tuple[str, ...]]:
-        """Return what Hudi said of the own, unfinished write, even if the job handled it."""
-        conflict = self.instants.unfinished_conflict
-        if conflict:
-            return diagnose_conflict(conflict), (conflict,)
-        causes = self.handled_causes
-        if not causes or self.handled is None:
-            return None, ()
-        return diagnose(causes, self.own_instants), tuple(self.handled.lines)
+        return (diagnose_conflict(conflict), new + lines) if is_better else (diagnosis, lines)
 
     def _named_instant(self) -> str | None:
         """Return the own instant that the exceptions name which ended the job."""

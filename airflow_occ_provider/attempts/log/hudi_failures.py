@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from airflow_occ_provider.attempts.log.causes import Cause
+from airflow_occ_provider.attempts.log.facts import Cause
 from airflow_occ_provider.attempts.outcome import Outcome
 
 _TIME = r"\d{14,20}"
@@ -517,20 +517,6 @@ def diagnose(causes: Iterable[Cause], instants: Collection[str] = ()) -> Diagnos
 def diagnose_conflict(line: str) -> Diagnosis:
     """Return what a record means in which Hudi names two operations in conflict."""
     return diagnose([Cause("org.apache.hudi.exception.HoodieWriteConflictException", line, jvm=True)])
-
-
-def deciding_causes(causes: Sequence[Cause], instants: Collection[str]) -> list[Cause]:
-    """Return the causes that decide the outcome of a chain, or name an instant."""
-    chain = [cause for cause in causes if cause.jvm]
-    is_jobs = diagnose(chain, instants).outcome is Outcome.JOB_ERROR
-    return [
-        cause
-        for cause in chain
-        if is_named_hudi(cause)
-        or marked_instant(cause.message)
-        or diagnose([cause], instants) != Diagnosis(Outcome.JOB_ERROR)
-        or not (is_jobs or cause is not chain[-1])
-    ]
 
 
 def is_of_hudi(chain: Sequence[Cause]) -> bool:

@@ -18,9 +18,6 @@ _HUDI_LOGGER = re.compile(r"\b[\w.]*(?:Timeline\w*|Transaction\w+)\]?\s*[:-]\s*$
 _MESSAGE = re.compile(r": | - \w+: ")
 _JSON_RECORD = re.compile(r'\{.*"(?:logger|logger_name|level)":')
 
-GROUP, END_OF_GROUP = "::group::", "::endgroup::"
-"""How lines begin between which Airflow's UI folds a log; our operators write them."""
-
 
 def is_logged_by(logger: re.Pattern[str], line: str) -> bool:
     """Whether the line is a record of a logger, not another's that quotes it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from airflow_occ_provider.attempts.log.lines import follows_record_start
@@ -64,7 +63,8 @@ class OwnInstants:
     :param conflicts: the lines in which Hudi named two operations in conflict, by the loser's time, the
         last one last. Of very many, the first are forgotten.
     :param checked: the writes for which Hudi's check for conflicts passed.
-    :param has_other_checks: whether a check passed, and the records do not show of which write.
+    :param has_other_checks: whether a check passed, and the records do not show of which write; or may
+        have, as records are missing.
     :param requested: requested times of the instants, of any action, that the driver requested.
     :param committing: the writes that have made all markers and reached their commit. Hudi checks
         their heartbeats just before, and not again (Hudi 0.15.0 to 1.2.0,
@@ -147,10 +147,6 @@ class OwnInstants:
         times = self.times
         return self._completed.get(times[-1]) if times else None
 
-    def action_of(self, instant: str) -> str:
-        """Return the action of one of ``times``."""
-        return self._actions[instant]
-
     def has_completed(self, instant: str) -> bool:
         """Whether the records show that the driver completed one of ``times``."""
         return instant in self._completed
@@ -175,34 +171,6 @@ class OwnInstants:
             ),
             None,
         )
-
-    def recall(
-        self,
-        writes: Iterable[tuple[str, str, str, bool, bool]],
-        conflicts: Iterable[str],
-        *,
-        has_other_checks: bool,
-    ) -> None:
-        """Add what another process has read in the same log.
-
-        :param writes: of ``times``: requested time, action, table (empty if unknown), whether it
-            completed, and whether a check for conflicts passed for it.
-        """
-        for time, action, table, is_completed, is_checked in writes:
-            self.requested.add(time)
-            self._actions.setdefault(time, action)
-            if table:
-                self.tables.setdefault(time, table)
-            if is_completed:
-                self._completed.setdefault(time, "")
-            if is_checked:
-                self.checked.add(time)
-            if time not in self._logged:
-                self._logged.append(time)
-        self._logged.sort()
-        for line in conflicts:
-            self._note_conflict(line)
-        self.has_other_checks = self.has_other_checks or has_other_checks
 
     def rival_of(self, instant: str) -> str | None:
         """Return the instant that Hudi named as the winner over ``instant``, if any."""

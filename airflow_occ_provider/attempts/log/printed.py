@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from airflow_occ_provider.attempts.log.causes import KIND, Cause, Chain
-from airflow_occ_provider.attempts.log.hudi_failures import is_named_hudi
+from airflow_occ_provider.attempts.log.facts import KIND, Cause, Chain
 
 # Spark Connect puts the class in brackets.
 _THROWN = re.compile(rf"(?:^|[\s:\"'(])(?P<type>(?:[\w$]+\.)+{KIND})(?:(?:\)| ?:) (?P<message>.*)|:?$)")
@@ -28,7 +27,6 @@ _LINKS = (
     "The above exception was the direct cause of the following exception:",
 )
 _OF_SUPPRESSED = ("Suppressed: ", "\tCaused by: ", "\t\tat ")
-_CONFLICT = "java.util.ConcurrentModificationException"  # a retold chain may have Hudi's cause alone
 
 
 @dataclass(slots=True)
@@ -52,13 +50,11 @@ class PrintedExceptions:
     """Reads the exceptions of a log, line by line.
 
     :ivar last: the last exception.
-    :ivar of_hudi: the last one in which Hudi's classes are named.
     :ivar is_open: whether the last line was part of an exception, so that more of it may follow.
     """
 
     def __init__(self) -> None:
         self.last: PrintedChain | None = None
-        self.of_hudi: PrintedChain | None = None
         self.is_open = False
         self._is_linked = False
 
@@ -78,13 +74,6 @@ class PrintedExceptions:
             return None
         if last and text.endswith("JVM stacktrace:"):
             last.awaits_jvm = True
-        begun = self._take(text)
-        if self.last and any(map(_is_of_hudi, self.last.causes[-2:])):
-            self.of_hudi = self.last
-        return begun
-
-    def _take(self, text: str) -> PrintedChain | None:
-        """Take a line of a stack trace of the JVM, or any other."""
         is_pasted = self.last is None and "Caused by: " in text
         begun = PrintedChain() if is_pasted else None
         self.last = begun or self.last
@@ -127,7 +116,3 @@ class PrintedExceptions:
         chain.awaits_jvm, self.is_open = False, chain.is_thrown
         chain.add(cause, text[thrown.start("type") :])
         return begun
-
-
-def _is_of_hudi(cause: Cause) -> bool:
-    return cause.jvm and (is_named_hudi(cause) or cause.type == _CONFLICT)
