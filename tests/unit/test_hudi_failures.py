@@ -204,11 +204,6 @@ CASES = {
         Outcome.ROLLED_BACK,
         "",
     ),
-    "the own instant, gone without a text": (
-        [UPSERT, *failed("", "java.lang.IllegalArgumentException", [STATE_FRAME])],
-        Outcome.ROLLED_BACK,
-        "",
-    ),
     "one time for two writers": (
         existing(f"{TIMELINE}/{OWN}.commit.requested"),
         Outcome.COMMIT_CONFLICT,

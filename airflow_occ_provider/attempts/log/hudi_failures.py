@@ -262,11 +262,6 @@ _TIMELINE = (
         rf"\S+: .*/(?P<instant>{_TIME})(?:\.\w+)?\.(?:inflight|requested) does not exist",
     ),
     _row(
-        Outcome.ROLLED_BACK,
-        r"java\.lang\.IllegalArgumentException: ?$",  # Hudi before 0.13 gave no text
-        context=r"ActiveTimeline\w*\.(?:transition|saveAsComplete|revert)",
-    ),
-    _row(
         Outcome.COMMIT_CONFLICT,
         r"\S+: (?:Error getting all file groups in pending clustering|Error reading clustering plan"
         r"|Unable to read clustering plan for instant|Resolve replace commit metadata error)",
@@ -433,7 +428,7 @@ _JOBS = (
         r"\S*\.(?:SchemaCompatibility|MissingSchemaField|InvalidUnionType|HoodieKey|HoodieKeyGenerator"
         r"|HoodieValidation|HoodieDuplicateKey|HoodieAvroSchema|HoodieSchema|HoodieNullSchemaType"
         r"|HoodieIncompatibleSchema|HoodieSchemaNotFound|HoodieRecordMissing\w*|HoodieTimeTravel"
-        r"|HoodieSavepoint|HoodieInvalidDataset|InvalidDataset|InvalidTable|TableNotFound"
+        r"|HoodieSavepoint|InvalidTable|TableNotFound"
         r"|HoodieAnalysis|HoodieReadFromSource|HoodieIncrementalPathNotFound|HoodieDeltaStreamer"
         r"|HoodieStreamer|HoodieNotSupported|HoodieJsonConversion\w*|HoodieJsonToAvro\w*"
         r"|HoodieSchemaProvider|HoodieSchemaFetch|HoodieTransform\w*|HoodiePartitionPath\w*)Exception\b",
@@ -446,7 +441,7 @@ _JOBS = (
         r"|'?hoodie\.\S+'? must be set|'?path'? must be|Deletes issued without any prior commits"
         r"|(?:\S+ )?[Tt]able already exists|hoodie table with name|\S+\(Part -\S+\) field not found"
         r"|.*field not found in record|.*[Ff]ield .* not found in (?:record|schema)"
-        r"|Could not (?:load|create) (?:key generator|payload) class|Unable to instantiate payload class"
+        r"|Could not load key generator class|Unable to instantiate payload class"
         r"|Only simple, non-partitioned or complex key generator"
         r"|Consistent hashing bucket index does not|cannot find schema for current table"
         r"|The marker type|Unsupported table type"
