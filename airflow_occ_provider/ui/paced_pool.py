@@ -15,8 +15,9 @@ _P = ParamSpec("_P")
 class PacedPool(ThreadPoolExecutor):
     """A thread pool whose calls start some time after each other.
 
-    Many reads at once keep all threads of a process from running Python for seconds, also those of
-    Airflow's own API.
+    Of 50 reads at once, each takes the API server's Python for less than a millisecond, since another
+    process does them. But that process then needs a whole core, and in a container with a limit of CPU
+    time it takes that of Airflow's own API.
 
     :param pace_s: seconds between the starts of two calls.
     """
