@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -10,11 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 from airflow.sdk.log import redact  # type: ignore[attr-defined]
 from airflow.triggers.base import TriggerEvent
 
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
+from airflow_occ_provider.attempts.guards.table_views import TableViews
 from airflow_occ_provider.attempts.outcome import Outcome, Stop, timeout_line
 from airflow_occ_provider.attempts.remote_watch import RemoteWatch
 from airflow_occ_provider.attempts.submitter import (
@@ -26,6 +29,7 @@ from airflow_occ_provider.attempts.submitter import (
 )
 from airflow_occ_provider.errors import LeaseLostError, OccError
 from airflow_occ_provider.hooks.drivers import follower, service_of
+from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.secrets import mask_named
@@ -34,7 +38,6 @@ from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.triggers.base import until_earliest
 from airflow_occ_provider.triggers.lease import LeaseTrigger
 from airflow_occ_provider.triggers.shared_queue import shared_queue
-from airflow_occ_provider.triggers.shared_views import shared_views
 from airflow_occ_provider.triggers.threads import in_thread
 
 _POLL_S = 10.0
@@ -42,6 +45,9 @@ _VIEWS = 8  # in a heartbeat's interval
 _RETRY_S = 1.0
 _UNSEEN_S = 600.0
 _KILL_S = 20.0  # Airflow waits 30 s
+_registry = threading.Lock()
+# The guards of a process share them. They live as long as a guard refers to them.
+_views: WeakValueDictionary[tuple[str, str | None, float], TableViews] = WeakValueDictionary()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -243,6 +249,22 @@ class HudiDriverTrigger(LeaseTrigger):
         if self.ticket:
             submitter.feed(self)
         return submitter
+
+
+def shared_views(table: str, storage_conn_id: str | None, period_s: float) -> TableViews:
+    """Return the views of a table, of which each is shared for some seconds.
+
+    :param storage_conn_id: Airflow connection of its storage.
+    :raises ConfigurationError: if no installed provider has a file system for the storage.
+    """
+    key = (table, storage_conn_id, period_s)
+    with _registry:
+        views = _views.get(key)
+    if views is not None:
+        return views
+    opened = TableViews(open_table(table, storage_conn_id), period_s)  # may ask for the connection
+    with _registry:
+        return _views.setdefault(key, opened)
 
 
 def _until_look(table: str, now_s: float) -> float:

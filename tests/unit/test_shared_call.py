@@ -10,8 +10,8 @@ import pytest
 
 from airflow_occ_provider.attempts.shared_call import SharedCall
 from airflow_occ_provider.errors import TableUnreadableError
-from airflow_occ_provider.triggers import shared_views as module
-from airflow_occ_provider.triggers.shared_views import shared_views
+from airflow_occ_provider.triggers import driver as module
+from airflow_occ_provider.triggers.driver import shared_views
 
 
 def test_many_threads_share_one_call():
