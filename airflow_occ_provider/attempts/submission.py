@@ -18,6 +18,7 @@ from pathlib import Path
 from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.typed_values import option_text, option_texts
 from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hudi.format.properties import format_properties
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import (
     EARLY_DETECTION,
@@ -28,6 +29,7 @@ from airflow_occ_provider.hudi.writer.options import (
     contradictions,
     job_rules,
 )
+from airflow_occ_provider.hudi.writer.secrets import secret_settings
 from airflow_occ_provider.hudi.writer.storage_lock import required_classes
 from airflow_occ_provider.in_driver import run_job, session_rules
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
@@ -194,6 +196,25 @@ def write_privately(path: Path, content: bytes) -> Path:
     path.touch(mode=0o600)
     path.write_bytes(content)
     return path
+
+
+def without_secrets(
+    conf: Mapping[str, object], site: Mapping[str, str], folder: str
+) -> tuple[dict[str, str], str | None]:
+    """Return Spark's settings for a command line, and the file that has the others.
+
+    A command line is seen by all users of the host: settings with secrets go by a private file.
+
+    :param site: what the site sets, which Spark then does not read itself.
+    :param folder: that only its owner reads.
+    """
+    texts = {key: str(value) for key, value in conf.items()}
+    secret = secret_settings(texts)
+    if not secret:
+        return texts, None
+    settings = {**site, **{key: texts[key] for key in secret}}
+    path = write_privately(Path(folder, "spark.properties"), format_properties(settings).encode())
+    return {key: text for key, text in texts.items() if key not in secret}, str(path)
 
 
 def remove_leftovers(identity: str) -> None:

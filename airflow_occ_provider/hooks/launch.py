@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from airflow_occ_provider.attempts.start_limit import NO_LIMIT, StartLimit
-from airflow_occ_provider.attempts.submission import Submission, write_privately
-from airflow_occ_provider.hudi.format.properties import format_properties
-from airflow_occ_provider.hudi.writer.secrets import secret_settings
+from airflow_occ_provider.attempts.submission import Submission, without_secrets
 from airflow_occ_provider.submitters.flag import Flag
 
 
@@ -39,21 +36,11 @@ class Launch:
         return {**os.environ, **self.env_vars, **self.submission.environment}
 
     def command(self) -> list[str]:
-        """Return the command that Spark's hook builds.
-
-        A command line is seen by all users of the host: properties with secrets go by a private file.
-        """
-        conf = {key: str(value) for key, value in self.spark._conf.items()}
-        secret = secret_settings(conf)
-        if secret:
-            self.spark._conf = {key: text for key, text in conf.items() if key not in secret}
-            self.spark._properties_file = self._properties({key: conf[key] for key in secret})
+        """Return the command that Spark's hook builds, without secrets."""
+        settings, properties_file = without_secrets(self.spark._conf, self.site, self.submission.folder)
+        if properties_file:
+            self.spark._conf, self.spark._properties_file = settings, properties_file
         return list(self.spark._build_spark_submit_command(self.submission.application))
-
-    def _properties(self, settings: Mapping[str, str]) -> str:
-        """Write settings to a file beside those of the site, which Spark then does not read itself."""
-        content = format_properties({**self.site, **settings}).encode()
-        return str(write_privately(Path(self.submission.folder, "spark.properties"), content))
 
     def command_with(self, conf: Mapping[str, str]) -> list[str]:
         """Return the command with other properties of Spark.

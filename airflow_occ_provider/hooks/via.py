@@ -24,7 +24,7 @@ from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
 from airflow_occ_provider.hooks.launch import Launch
 from airflow_occ_provider.hooks.places import PlacedTask
-from airflow_occ_provider.submitters.place import Place
+from airflow_occ_provider.submitters.place import Place, StartedPlace
 from airflow_occ_provider.submitters.processes import DriverProcess, child_process
 from airflow_occ_provider.via import ARGUMENTS, ATTEMPT, FOLDER, RUNNER, markers_in, with_driver
 
@@ -175,7 +175,7 @@ class ViaPlace(Place):
     :param context: of the task, once it runs.
     """
 
-    name = "via"
+    name = StartedPlace.name
 
     def __init__(
         self, via: str, kwargs: Any, task: BaseOperator, context: Context | None = None
@@ -385,19 +385,6 @@ class ViaPlace(Place):
     def _refusal(self, path: str, problem: str, remedy: str) -> ConfigurationError:
         where = f"via_kwargs.{path}" if path else "via_kwargs"
         return ConfigurationError(where, f"{problem} (via {self._class.__name__})", remedy=remedy)
-
-
-class StartedPlace(Place):
-    """Follows the drivers that an operator has started in another process.
-
-    Nothing here knows what was started: only the folder ends the driver.
-    """
-
-    name = ViaPlace.name
-
-    def start(self, runner: str, arguments: Sequence[str]) -> None:
-        """Start nothing: the operator is in another process."""
-        raise NotImplementedError
 
 
 def place_of_task(task: PlacedTask, launch: Launch | None) -> ViaPlace:  # noqa: ARG001

@@ -21,12 +21,13 @@ from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.attempts.waits import DriverEvent
 from airflow_occ_provider.errors import TaskEndedError
 from airflow_occ_provider.hooks.driver_output import FoldedOutput, show_driver
-from airflow_occ_provider.hooks.drivers import TaskDrivers, drivers_of, follower
+from airflow_occ_provider.hooks.drivers import drivers_of, follower
 from airflow_occ_provider.hooks.launch import Launch
 from airflow_occ_provider.hooks.places import PlacedTask
 from airflow_occ_provider.hooks.spark import attempt_hook, environment, spark_hook, with_lineage
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.processes import LONGEST_END_S
+from airflow_occ_provider.submitters.task_drivers import TaskDrivers
 from airflow_occ_provider.task.run import show_fields
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class SparkRun:
         return spark_hook(self.task)
 
     @cached_property
-    def drivers(self) -> TaskDrivers:
+    def drivers(self) -> TaskDrivers[Launch]:
         """What runs the drivers: the operator that the task names, or its connection."""
         spark = None if self.task.via else self.hook
         return drivers_of(PlacedTask(self.task, self.context, spark))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -135,3 +136,28 @@ class AttemptFolder:
             file_system = self.file_system or open_file_system(scheme, path)
             self._opened = TableFolder(scheme, path, file_system, self.timeout_s)
         return self._opened
+
+
+def _of_process(url: str) -> None:  # noqa: ARG001 - the same for all folders
+    """Return ``None``: the file system is opened with the process's own credentials."""
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class FolderStorage:
+    """The storage of drivers' folders.
+
+    :param name: by which another process opens it, such as that of a connection; ``None`` for the
+        process's own credentials.
+    :param file_system: returns fsspec's for the URL of a folder; ``None`` for those credentials.
+    """
+
+    name: str | None = None
+    file_system: Callable[[str], Any] = _of_process
+
+    def open(self, url: str) -> AttemptFolder:
+        """Return the folder at a URL."""
+        return AttemptFolder(url, file_system=self.file_system(url))
+
+
+PROCESS_STORAGE = FolderStorage()

@@ -44,6 +44,7 @@ AIRFLOW = (
     ),
 )
 CORE = (
+    (Box(("standalone",), "the scheduler of a program without Airflow"),),
     (
         Box(("submitters",), "start, follow and end a driver in a place"),
         Box(("testing",), "tests for authors of lease stores"),
@@ -71,9 +72,8 @@ CORE = (
         ),
     ),
 )
-_FOLDERS = {room for row in (*AIRFLOW, *CORE) for box in row for room in box.rooms} - set(
-    CORE[-1][0].rooms
-)
+_FILES = {"standalone", *CORE[-1][0].rooms}
+_FOLDERS = {room for row in (*AIRFLOW, *CORE) for box in row for room in box.rooms} - _FILES
 _WIDTH, _LEFT, _RIGHT, _ROW, _GAP, _BAND = 760, 40, 720, 46, 10, 34
 _LOOK = """\
 .card{fill:#fbfcfd;stroke:#c9d1d9} .ink{fill:#1f2933} .soft{fill:#52606d} .line{stroke:#7b8794;fill:none}
@@ -85,7 +85,7 @@ _LOOK = """\
 .pure{fill:#1c4a30;stroke:#62c98a}.spark{fill:#574112;stroke:#e3b341}.tip{fill:#8b949e}}
 """
 _DESCRIPTION = (
-    "The folders of the package in ten rows. Five rows import Airflow; the five below them do not. "
+    "The folders of the package in eleven rows. Five rows import Airflow; the six below them do not. "
     "A folder imports only what is below it."
 )
 

@@ -13,8 +13,8 @@ from airflow_occ_provider.attempts.submitter import SILENCE_FACT, Handle
 from airflow_occ_provider.driver.attempt import SILENCE_S
 from airflow_occ_provider.driver.contract import Grant, digest
 from airflow_occ_provider.hooks.drivers import open_folder
-from airflow_occ_provider.hooks.via import StartedPlace
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
+from airflow_occ_provider.submitters.place import StartedPlace
 from tests.bench.load import Load
 
 VARIABLE = "BENCH_REMOTE"

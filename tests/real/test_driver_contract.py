@@ -31,12 +31,12 @@ from airflow_occ_provider.driver.contract import (
 )
 from airflow_occ_provider.driver.shipped import runner_source
 from airflow_occ_provider.embedded.spark import spark_environment
-from airflow_occ_provider.hooks.via import StartedPlace
 from airflow_occ_provider.hudi.writer.options import RULES, SPARK_SETTINGS, job_rules
 from airflow_occ_provider.in_driver import guard, session_rules
 from airflow_occ_provider.in_driver.granted import ASKED_TO_STOP
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
+from airflow_occ_provider.submitters.place import StartedPlace
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.stores import BUCKET
 

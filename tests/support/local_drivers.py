@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.attempts.submitter import Handle
-from airflow_occ_provider.hooks.drivers import TaskDrivers
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.local_place import LocalPlace
 from airflow_occ_provider.submitters.processes import DriverProcess
+from airflow_occ_provider.submitters.task_drivers import TaskDrivers
 
 
 @dataclass(frozen=True)

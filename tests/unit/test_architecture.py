@@ -66,6 +66,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
         set(),
     ),
     "submitters.gate": (set(), set()),
+    "submitters.task_drivers": ({"errors", "driver", "storage", "attempts", "submitters"}, set()),
     "submitters.kubernetes": (
         {"errors", "driver", "attempts", "submitters"},
         {"kubernetes", "urllib3"},
@@ -73,6 +74,10 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "submitters": (
         {"errors", "driver", "attempts", "submitters"},
         {"psutil", "requests", "requests_gssapi"},
+    ),
+    "standalone": (
+        {"errors", "retry", "storage", "leases", "attempts", "submitters"},
+        set(),
     ),
     "task.database": (
         {"errors", "storage", "leases", "attempts", "task"},

@@ -12,10 +12,10 @@ from airflow_occ_provider.attempts.identity import Signature, new_identity, run_
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import CommitStateUnknownError
-from airflow_occ_provider.hooks.drivers import TaskDrivers
 from airflow_occ_provider.storage.attempt_folder import HIDDEN
 from airflow_occ_provider.submitters import folder_driver
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
+from airflow_occ_provider.submitters.task_drivers import TaskDrivers
 from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
 from tests.support.local_drivers import local_drivers
 from tests.support.session_site import SITE

@@ -35,8 +35,7 @@ PUBLIC = {
     "assets.table": {"emit_asset_events", "hudi_asset", "normalized"},
     "hooks.hudi_table": {"HudiTableHook", "open_table", "storage_of"},
     "hooks.drivers": {
-        *("TaskDrivers", "drivers_of", "folder_driver", "follower", "open_folder"),
-        "service_of",
+        *("drivers_of", "folder_storage", "follower", "service_of"),
     },
     "hooks.local": {"place_of_handle", "place_of_task"},
     "hooks.kubernetes": {
@@ -60,7 +59,6 @@ PUBLIC = {
     },
     "hooks.via": {
         "StartRule",
-        "StartedPlace",
         "ViaPlace",
         "operator_class",
         "operator_path",
@@ -109,7 +107,7 @@ PUBLIC = {
     "leases.store": {
         *("Store", "Node", "NodeGoneError", "NodeTakenError", "NodeVersionError"),
     },
-    "submitters.place": {"Place"},
+    "submitters.place": {"Place", "StartedPlace"},
     "submitters.kubernetes.place": {"KubernetesPlace", "identity_label", "pod_name"},
     "submitters.kubernetes.pod": {"Pod"},
     "hudi.incremental.checkpoint": {"Checkpoint", "Order", "CommitPosition"},
@@ -118,7 +116,7 @@ PUBLIC = {
         *("IncrementalRead", "WriteListing", "completed_writes", "incremental_read"),
         *("window_after", "list_writes"),
     },
-    "storage.attempt_folder": {"AttemptFolder", "identity_of", "run_folder"},
+    "storage.attempt_folder": {"AttemptFolder", "FolderStorage", "identity_of", "run_folder"},
     "attempts.staging": {"offered"},
     "testing.lease_store": {"open_store", "store", "second", "open_queue", "queue", "other"},
     "testing.lost_answers": {"LostAnswerContract", "lost_calls", "repeat_after_a_lost_answer"},

@@ -1,0 +1,116 @@
+"""A program without Airflow: its journal, its command, and what it repeats."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import closing
+
+import pytest
+
+from airflow_occ_provider import standalone
+from airflow_occ_provider.attempts.submission import Submission
+from airflow_occ_provider.errors import ConfigurationError, StateStoreError
+from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.standalone import (
+    PlainLocks,
+    Program,
+    PythonFile,
+    SparkSubmit,
+    StorageLeases,
+    StorageLock,
+    WriteSpec,
+    ZookeeperAccess,
+    ZookeeperLeases,
+)
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder
+from airflow_occ_provider.submitters.flag import Flag
+from tests.support.patched import only_in
+
+SECRET = "a/b+c=d"
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Return a function that makes a program; its `spark-submit` is a script."""
+    (tmp_path / "job.py").touch()
+
+    def program(script="exit 1", **given):
+        submit = tmp_path / "bin" / "spark-submit"
+        submit.parent.mkdir(exist_ok=True)
+        submit.write_text(f"#!/bin/sh\n{script}\n")
+        submit.chmod(0o755)
+        return Program(
+            "trips",
+            locks=PlainLocks(StorageLock(), StorageLeases(str(tmp_path / "leases"))),
+            spark=SparkSubmit(binary=str(submit), environment={"SPARK_HOME": str(tmp_path)}),
+            journals=tmp_path / "journals",
+            **given,
+        )
+
+    return program
+
+
+@pytest.fixture
+def spec(tmp_path):
+    return WriteSpec(f"{tmp_path}/lake/t", PythonFile(f"{tmp_path}/job.py"))
+
+
+def journal_of(tmp_path):
+    return json.loads((tmp_path / "journals" / "trips.1%2F2.json").read_text())
+
+
+def test_a_secret_is_not_on_the_command_line(tmp_path):
+    spark = SparkSubmit("local[2]", options={"jars": "hudi.jar"}, environment={"A": "b"})
+    submission = Submission("file:///r.py", AttemptFolder("/a"), b"", folder=str(tmp_path))
+    conf = {"spark.ssl.keyPassword": SECRET, "spark.executor.memory": "2g"}
+    launch = standalone._Launch(spark, "trips.1", conf, submission, {"spark.x": "1"}, Flag())
+    file = f"{tmp_path}/spark.properties"
+    assert launch.command() == [
+        *("spark-submit", "--master", "local[2]", "--name", "trips.1", "--jars", "hudi.jar"),
+        *("--properties-file", file, "--conf", "spark.executor.memory=2g", "file:///r.py", "/a"),
+    ]
+    assert launch.environment == {**os.environ, "A": "b"}
+
+
+def test_a_failure_before_a_driver_is_retried_by_its_budget(monkeypatch, program, spec, tmp_path):
+    waits = []
+    only_in(monkeypatch, standalone, "time", sleep=waits.append)
+    with pytest.raises(standalone.OccError, match="spark-submit ended with exit code 1"):
+        program().write(spec, "1/2")
+    assert 0 < len(waits) == journal_of(tmp_path)["last_try"]["number"] - 1
+    again = len(waits)
+    with pytest.raises(standalone.OccError):
+        program().write(spec, "1/2")
+    assert journal_of(tmp_path)["last_try"]["number"] == 2 * (again + 1)  # the journal goes on
+
+
+def test_a_run_has_one_process_at_a_time(program, spec, tmp_path):
+    with (
+        standalone._JournalFile.of_run(tmp_path / "journals", "trips", "1/2"),
+        pytest.raises(StateStoreError, match=r"another process writes the run of .*trips\.1%2F2\.json"),
+    ):
+        program().write(spec, "1/2")
+
+
+def test_a_lease_that_another_program_holds_is_waited_for(monkeypatch, program, spec, tmp_path):
+    other = Request("i", Owner(("other", "1", "write")), (Scope(f"{tmp_path}/lake/t"),), 60_000)
+    locks = program().locks
+    with closing(locks.leases()) as queue:
+        ticket = queue.request(other)
+        wait_for_lease = standalone._Try._wait_for_lease
+
+        def released(run, wait):
+            queue.release(ticket)
+            wait_for_lease(run, wait)
+
+        monkeypatch.setattr(standalone._Try, "_wait_for_lease", released)
+        only_in(monkeypatch, standalone, "time", sleep=lambda _: None)
+        with pytest.raises(standalone.OccError, match="spark-submit ended with exit code 1"):
+            program().write(spec, "1/2")
+        assert queue.requests() == ()
+
+
+def test_leases_never_live_where_hudis_locks_do():
+    with pytest.raises(ConfigurationError, match=r"lease_root: .*overlap"):
+        ZookeeperLeases(ZookeeperAccess("zk1:2181"), "/hudi/locks/leases", locks_root="/hudi/locks")
