@@ -222,8 +222,8 @@ class HudiTableHook(BaseHook):
         :param most: at most so many commits.
         :raises CheckpointLostError: if the table was made anew, or restored to an earlier state.
         """
-        known = Checkpoint.from_json(since) if isinstance(since, Mapping) else since
-        return incremental_read(self._reader, known, rule, most=most)
+        checkpoint = Checkpoint.from_json(since) if isinstance(since, Mapping) else since
+        return incremental_read(self._reader, checkpoint, rule, most=most)
 
     async def aincremental_window(self, *args: Any, **kwargs: Any) -> IncrementalRead:
         """Return what ``incremental_window`` does with these arguments, in a thread."""

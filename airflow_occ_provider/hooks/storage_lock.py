@@ -120,10 +120,10 @@ def storage_access(kind: type[StorageAccess] | None, conn_id: str, fields: Field
             f"connection {conn_id!r} has the type {connection.conn_type!r}",
             f"use one of the type {expected!r} for this lease root",
         )
-    return read(_Given(connection, fields))
+    return read(_StorageConnection(connection, fields))
 
 
-class _Given(NamedTuple):
+class _StorageConnection(NamedTuple):
     """The storage's connection, and the fields of the lock connection for errors."""
 
     connection: Connection
@@ -145,18 +145,18 @@ class _Given(NamedTuple):
                 raise self.error(f"{name} is not read for leases", f"{remedy}, or {_OF_THE_PROCESS}")
 
 
-def _s3(given: _Given) -> S3Access:
+def _s3(storage: _StorageConnection) -> S3Access:
     try:
         from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook
     except ImportError as error:
-        raise given.error(
+        raise storage.error(
             f"a package is not installed ({error})", "pip install apache-airflow-providers-amazon"
         ) from error
-    hook = AwsBaseHook(aws_conn_id=given.connection.conn_id, client_type="s3")
+    hook = AwsBaseHook(aws_conn_id=storage.connection.conn_id, client_type="s3")
     session, wrapper = hook.get_session(), hook.conn_config
     credentials = session.get_credentials()
     if credentials is None:
-        raise given.error("it has no credentials, nor has the process", "enter a key in it")
+        raise storage.error("it has no credentials, nor has the process", "enter a key in it")
     addressing = (wrapper.extra_config.get("config_kwargs") or {}).get("s3") or {}
     return S3Access(
         provider=partial(_current, credentials),
@@ -177,22 +177,22 @@ def _current(credentials: Any) -> dict[str, Any]:
     }
 
 
-def _gcs(given: _Given) -> GcsAccess:
+def _gcs(storage: _StorageConnection) -> GcsAccess:
     prefix = "google_cloud_platform"
-    endpoint = given.text("gcs.endpoint", prefix)
+    endpoint = storage.text("gcs.endpoint", prefix)
     unread = _GCS_UNREAD if endpoint else (*_GCS_UNREAD, "is_anonymous")
-    given.refuse(unread, prefix, "enter keyfile_dict or key_path")
-    key = given.text("keyfile_dict", prefix)
+    storage.refuse(unread, prefix, "enter keyfile_dict or key_path")
+    key = storage.text("keyfile_dict", prefix)
     try:
         json.loads(key or "{}")
     except ValueError:
-        raise given.error("keyfile_dict is not JSON", "enter the key as it was downloaded") from None
-    return GcsAccess(key=key, key_path=given.text("key_path", prefix), endpoint=endpoint)
+        raise storage.error("keyfile_dict is not JSON", "enter the key as it was downloaded") from None
+    return GcsAccess(key=key, key_path=storage.text("key_path", prefix), endpoint=endpoint)
 
 
-def _azure(given: _Given) -> AzureAccess:
-    given.refuse(_AZURE_UNREAD, "wasb", "enter login and password, sas_token or connection_string")
-    if written := given.text("connection_string", "wasb"):
+def _azure(storage: _StorageConnection) -> AzureAccess:
+    storage.refuse(_AZURE_UNREAD, "wasb", "enter login and password, sas_token or connection_string")
+    if written := storage.text("connection_string", "wasb"):
         parts = dict(part.split("=", 1) for part in written.split(";") if "=" in part)
         endpoint, suffix = parts.get("BlobEndpoint", ""), parts.get("EndpointSuffix", "")
         account = parts.get("AccountName", "")
@@ -205,9 +205,9 @@ def _azure(given: _Given) -> AzureAccess:
             sas=parts.get("SharedAccessSignature", ""),
             endpoint=endpoint,
         )
-    login, password = given.connection.login or "", given.connection.password or ""
-    account, endpoint, authority = _azure_address(given.connection.host or "")
-    if tenant := given.text("tenant_id", "wasb"):
+    login, password = storage.connection.login or "", storage.connection.password or ""
+    account, endpoint, authority = _azure_address(storage.connection.host or "")
+    if tenant := storage.text("tenant_id", "wasb"):
         return AzureAccess(
             account,
             endpoint=endpoint,
@@ -216,8 +216,8 @@ def _azure(given: _Given) -> AzureAccess:
             client_secret=password,
             tenant_id=tenant,
         )
-    key = given.text("shared_access_key", "wasb") or password
-    sas = given.text("sas_token", "wasb").rpartition("?")[2]
+    key = storage.text("shared_access_key", "wasb") or password
+    sas = storage.text("sas_token", "wasb").rpartition("?")[2]
     return AzureAccess(account or login, "" if sas else key, sas, endpoint=endpoint)
 
 
@@ -229,7 +229,7 @@ def _azure_address(host: str) -> AzureHost:
     return AzureHost(url.path.strip("/"), host) if "://" in host else AzureHost("")
 
 
-_READERS: dict[type[StorageAccess], tuple[str, Callable[[_Given], StorageAccess]]] = {
+_READERS: dict[type[StorageAccess], tuple[str, Callable[[_StorageConnection], StorageAccess]]] = {
     S3Access: ("aws", _s3),
     GcsAccess: ("google_cloud_platform", _gcs),
     AzureAccess: ("wasb", _azure),

@@ -74,18 +74,18 @@ class Ticket:
         return {"format": _FORMAT, **asdict(self)}
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> Ticket:
+    def from_json(cls, ticket: Mapping[str, Any]) -> Ticket:
         """Return the ticket that ``to_json`` described.
 
         :raises ConfigurationError: if the ticket has another release's format.
         """
-        if kept.get("format") != _FORMAT:
+        if ticket.get("format") != _FORMAT:
             raise ConfigurationError(
                 "ticket",
-                f"its format {kept.get('format')!r} is unknown, this release reads {_FORMAT}",
+                f"its format {ticket.get('format')!r} is unknown, this release reads {_FORMAT}",
                 remedy="clear the task that requested the lease, so that it requests a new one",
             )
-        return cls(kept["id"], kept["name"], kept["token"], kept["epoch"])
+        return cls(ticket["id"], ticket["name"], ticket["token"], ticket["epoch"])
 
 
 @dataclass(frozen=True, slots=True)

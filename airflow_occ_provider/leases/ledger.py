@@ -55,14 +55,16 @@ class Ledger:
         :raises LedgerFormatError: if it has another format.
         """
         try:
-            given: dict[str, Any] = json.loads(data)
-            if given["format"] != _FORMAT:
-                raise LedgerFormatError(f"its format is {given['format']}, this release reads {_FORMAT}")
+            values: dict[str, Any] = json.loads(data)
+            if values["format"] != _FORMAT:
+                raise LedgerFormatError(
+                    f"its format is {values['format']}, this release reads {_FORMAT}"
+                )
             nodes = {
                 name: Node(content.encode(errors="surrogateescape"), *numbers)
-                for name, (content, *numbers) in given["nodes"].items()
+                for name, (content, *numbers) in values["nodes"].items()
             }
-            return cls(int(given["revision"]), nodes, tuple(given["writes"]))
+            return cls(int(values["revision"]), nodes, tuple(values["writes"]))
         except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             if isinstance(error, LedgerFormatError):
                 raise
@@ -74,13 +76,13 @@ class Ledger:
             name: (node.data.decode(errors="surrogateescape"), *node[1:])
             for name, node in self.nodes.items()
         }
-        given = {
+        values = {
             "format": _FORMAT,
             "revision": self.revision,
             "writes": self.writes,
             "nodes": nodes,
         }
-        return json.dumps(given, separators=(",", ":")).encode()
+        return json.dumps(values, separators=(",", ":")).encode()
 
     def written(self, mark: str) -> Ledger:
         """Return the ledger with the mark of a write."""

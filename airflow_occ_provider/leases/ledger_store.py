@@ -35,8 +35,8 @@ class LedgerStore:
 
     def read(self, names: Iterable[str], *, latest: bool = False) -> dict[str, Node]:
         """Return the nodes that exist, at most a fifteenth of a poll ago."""
-        found = self._ledger.current(0.0 if latest else self._fresh_s).nodes
-        return {name: found[name] for name in names if name in found}
+        nodes = self._ledger.current(0.0 if latest else self._fresh_s).nodes
+        return {name: nodes[name] for name in names if name in nodes}
 
     def create(self, name: str, data: bytes, requires: str | None = None) -> Node:
         """Create a node, atomically with a check that another one exists."""
@@ -87,8 +87,8 @@ class _Watches:
 
     def __init__(self, ledger: LedgerClient, poll_s: float) -> None:
         self._ledger, self._poll_s = ledger, poll_s
-        self._seen = Ledger(0)
-        ledger.on_seen = self.seen
+        self._latest = Ledger(0)
+        ledger.on_seen = self.wake
         self._lock = threading.Lock()
         self._watches: list[_Watch] = []
         self._thread: threading.Thread | None = None
@@ -98,7 +98,7 @@ class _Watches:
         """Wake a waiter once when a node is deleted; in any thread."""
         watch = _Watch(name, node.token, wake)
         with self._lock:
-            if watch.is_due(self._seen):  # another thread has looked since
+            if watch.is_due(self._latest):  # another thread has looked since
                 watch.wake()
                 return
             self._watches.append(watch)
@@ -106,16 +106,17 @@ class _Watches:
                 self._thread = threading.Thread(target=self._run, daemon=True, name="lease-poll")
                 self._thread.start()
 
-    def seen(self, ledger: Ledger) -> None:
+    def wake(self, ledger: Ledger) -> None:
         """Wake the waiters for what is gone in a ledger."""
         with self._lock:
-            if ledger.revision > self._seen.revision:
-                self._seen = ledger
-            due = [one for one in self._watches if one.is_due(ledger)]
-            self._watches = [one for one in self._watches if one not in due] if due else self._watches
-        for one in due:
+            if ledger.revision > self._latest.revision:
+                self._latest = ledger
+            due = [watch for watch in self._watches if watch.is_due(ledger)]
+            if due:
+                self._watches = [watch for watch in self._watches if watch not in due]
+        for watch in due:
             with suppress(Exception):  # the event loop of this waiter may be closed
-                one.wake()
+                watch.wake()
 
     def close(self) -> None:
         """Stop looking after the current look."""

@@ -95,11 +95,11 @@ class Observer:
         """Return what is known of some nodes, as JSON values for another process."""
         now_s = self._clock()
         with self._lock:
-            known = {name: self._observations[name] for name in names if name in self._observations}
+            observed = {name: self._observations[name] for name in names if name in self._observations}
         return {
-            name: [*astuple(replace(one, seen_s=one.seen_s - now_s))]
-            for name, one in known.items()
-            if math.isfinite(one.term_s)  # another release's never expires here
+            name: [*astuple(replace(observation, seen_s=observation.seen_s - now_s))]
+            for name, observation in observed.items()
+            if math.isfinite(observation.term_s)  # another release's never expires here
         }
 
     def recall(self, observations: Mapping[str, Sequence[Any]], age_s: float) -> None:
@@ -122,14 +122,14 @@ class Observer:
         A request that was observed within half a renewal period is not read again.
         """
         now_s = self._clock()
-        known = [one for one in earlier if not one.unknown]
-        due = [one.name for one in known if self._is_due(one, ttl_ms, now_s)]
+        readable = [queued for queued in earlier if not queued.unknown]
+        due = [queued.name for queued in readable if self._is_due(queued, ttl_ms, now_s)]
         nodes = self._store.read(due) if due else {}
         if missing := [name for name in due if name not in nodes]:
             nodes |= self._store.read(missing, latest=True)
         self.observe(nodes)
         gone = [name for name in due if name not in nodes]
-        removed = [one for one in known if self._remove(one.name)]
+        removed = [queued for queued in readable if self._remove(queued.name)]
         return bool(gone or removed)
 
     def _is_due(self, earlier: QueuedRequest, ttl_ms: int, now_s: float) -> bool:
@@ -207,7 +207,7 @@ class Reader:
         self._store = store
         self._observer = observer
         self._on_gone = on_gone
-        self._known: dict[str, QueuedRequest] = {}
+        self._requests: dict[str, QueuedRequest] = {}
         self._sharing = threading.Lock()
         self._shared_s = float("-inf")
         self._shared = frozenset[str]()
@@ -219,8 +219,8 @@ class Reader:
         """
         stamps = self._store.stamps(age_s=age_s)
         names = frozenset(stamps)
-        for name in list(self._known.keys() - names):
-            self._known.pop(name, None)
+        for name in list(self._requests.keys() - names):
+            self._requests.pop(name, None)
         self._observer.listed(stamps)
         self._on_gone(names)
         return names
@@ -240,17 +240,17 @@ class Reader:
 
     def add(self, name: str, node: Node) -> None:
         """Cache the request of a node that was created."""
-        self._known[name] = request_node.queued(name, node)
+        self._requests[name] = request_node.queued(name, node)
 
     def read_all(self, names: Collection[str]) -> list[QueuedRequest]:
         """Return the requests of some nodes.
 
         :raises NodeGoneError: if one is gone.
         """
-        found = self.read(names)
-        if len(found) < len(names):
+        requests = self.read(names)
+        if len(requests) < len(names):
             raise NodeGoneError("one of the names")
-        return found
+        return requests
 
     def read(self, names: Iterable[str], *, renewals: bool = False) -> list[QueuedRequest]:
         """Return the requests of the nodes that exist; a cached one is not read again.
@@ -258,13 +258,13 @@ class Reader:
         :param renewals: whether all are read, for the times of their last renewals.
         """
         wanted = set(names)
-        cached = {} if renewals else self._known
-        found = {name: known for name in wanted if (known := cached.get(name))}
-        unread = {name for name in wanted - found.keys() if request_node.parse(name)}
+        cached = {} if renewals else self._requests
+        requests = {name: request for name in wanted if (request := cached.get(name))}
+        unread = {name for name in wanted - requests.keys() if request_node.parse(name)}
         nodes = self._store.read(unread) if unread else {}
         if missing := unread - nodes.keys():  # gone since, or not yet known to a lagging server
             nodes |= self._store.read(missing, latest=True)
-        for name in nodes.keys() | (wanted - found.keys() - unread):
-            self._known[name] = found[name] = request_node.queued(name, nodes.get(name))
+        for name in nodes.keys() | (wanted - requests.keys() - unread):
+            self._requests[name] = requests[name] = request_node.queued(name, nodes.get(name))
         self._observer.observe(nodes)
-        return list(found.values())
+        return list(requests.values())

@@ -55,13 +55,13 @@ class OwnNodes:
         self._mark = mark
         self._nodes: dict[str, OwnNode] = {}
 
-    def create(self, name: str, asked: Request, requires: str | None) -> Node:
+    def create(self, name: str, request: Request, requires: str | None) -> Node:
         """Create the node of a request, if the required node exists.
 
         :raises NodeTakenError: if a node of the name exists already.
         :raises NodeGoneError: if the required node does not exist.
         """
-        content = Content(asked, 1, asked.ttl_ms, self._mark)
+        content = Content(request, 1, request.ttl_ms, self._mark)
         written_s = self._clock()
         node = self._store.create(name, content.encode(), requires)
         self._nodes[name] = OwnNode(content, node.version, written_s)
@@ -72,22 +72,22 @@ class OwnNodes:
 
         :raises LeaseLostError: if it is gone, or another process adopted it.
         """
-        own = self._nodes.get(ticket.name)
-        return own if own and own.content.epoch == ticket.epoch else self._load(ticket)
+        own_node = self._nodes.get(ticket.name)
+        return own_node if own_node and own_node.content.epoch == ticket.epoch else self._load(ticket)
 
     def trusted(self, ticket: Ticket) -> OwnNode:
         """Return the ticket's node, renewed if it may be close to its expiry.
 
         :raises LeaseLostError: as for ``mine``.
         """
-        own = self._nodes.get(ticket.name)
-        if own and own.content.epoch == ticket.epoch and self.is_trusted(own):
-            return own
+        own_node = self._nodes.get(ticket.name)
+        if own_node and own_node.content.epoch == ticket.epoch and self.is_trusted(own_node):
+            return own_node
         return self.write(ticket, lambda content: content)
 
-    def is_trusted(self, own: OwnNode) -> bool:
+    def is_trusted(self, own_node: OwnNode) -> bool:
         """Return whether a node cannot have expired yet."""
-        return self._clock() - own.written_s < own.content.term_ms / 1000 * TRUSTED
+        return self._clock() - own_node.written_s < own_node.content.term_ms / 1000 * TRUSTED
 
     def write(self, ticket: Ticket, change: Callable[[Content], Content]) -> OwnNode:
         """Replace the content of the ticket's node and return the node.
@@ -97,46 +97,48 @@ class OwnNodes:
         rounds = rounds_of(f"request {ticket.id} could not be renewed")
         while True:
             next(rounds)
-            own = self.mine(ticket)
+            own_node = self.mine(ticket)
             with suppress(NodeVersionError):
-                own = self._put(ticket, change(own.content), own.version)
-                if not self.is_trusted(own):
+                own_node = self._put(ticket, change(own_node.content), own_node.version)
+                if not self.is_trusted(own_node):
                     self._load(ticket)  # the answer came so late that a rival may be granted by now
-                return own
+                return own_node
             self.forget(ticket.name)
 
-    def adopt(self, ticket: Ticket, asked: Request | None = None) -> Ticket:
+    def adopt(self, ticket: Ticket, request: Request | None = None) -> Ticket:
         """Adopt a request.
 
         :param ticket: of the request.
-        :param asked: the owner's repeated request, valid for any epoch; ``None`` if the ticket's epoch
+        :param request: the owner's repeated request, valid for any epoch; ``None`` if the ticket's epoch
             must be current.
         :raises LeaseLostError: if the request is gone, or another process adopted it.
         """
-        own = self._load(ticket, any_epoch=True)
+        own_node = self._load(ticket, any_epoch=True)
         rounds = rounds_of(f"request {ticket.id} could not be adopted")
         while True:
             next(rounds)
-            held, epoch = own.content.request, own.content.epoch
-            if asked and request_node.is_revoked(own.content.mark):  # it is queued anew
+            held, epoch = own_node.content.request, own_node.content.epoch
+            if request and request_node.is_revoked(own_node.content.mark):  # it is queued anew
                 with suppress(NodeVersionError, NodeGoneError):
-                    self._store.delete(ticket.name, own.version)
-                raise self.lost(ticket, ticket.taken(own.content.mark))
-            if asked:
-                refuse_older(asked, [own_request(ticket, held)])
-                held = replace(held, incarnation=asked.incarnation)
-            is_next = held == own.content.request if asked else epoch == ticket.epoch + 1
-            if own.content.mark == self._mark and is_next:
+                    self._store.delete(ticket.name, own_node.version)
+                raise self.lost(ticket, ticket.taken(own_node.content.mark))
+            if request:
+                refuse_older(request, [own_request(ticket, held)])
+                held = replace(held, incarnation=request.incarnation)
+            is_next = held == own_node.content.request if request else epoch == ticket.epoch + 1
+            if own_node.content.mark == self._mark and is_next:
                 return replace(ticket, epoch=epoch)  # an own write whose answer was lost
-            if epoch != ticket.epoch and not asked:
-                raise self.lost(ticket, ticket.taken(own.content.mark))
+            if epoch != ticket.epoch and not request:
+                raise self.lost(ticket, ticket.taken(own_node.content.mark))
             # A driver may live on the term of the process before; the next renewal sets another one.
-            term_ms = max(held.ttl_ms, own.content.term_ms)
-            taken = replace(own.content, request=held, epoch=epoch + 1, term_ms=term_ms, mark=self._mark)
+            term_ms = max(held.ttl_ms, own_node.content.term_ms)
+            taken = replace(
+                own_node.content, request=held, epoch=epoch + 1, term_ms=term_ms, mark=self._mark
+            )
             with suppress(NodeVersionError):
-                self._put(ticket, taken, own.version)
+                self._put(ticket, taken, own_node.version)
                 return replace(ticket, epoch=epoch + 1)
-            own = self._load(ticket, any_epoch=True)
+            own_node = self._load(ticket, any_epoch=True)
 
     def revoke(self, queued: QueuedRequest, mark: str) -> bool:
         """Begin an epoch of any owner's request, whose owner then reads the mark.
@@ -161,9 +163,9 @@ class OwnNodes:
         with suppress(LeaseLostError, NodeGoneError):
             while True:
                 next(rounds)
-                own = self.mine(ticket)
+                own_node = self.mine(ticket)
                 with suppress(NodeVersionError):
-                    self._store.delete(ticket.name, own.version)
+                    self._store.delete(ticket.name, own_node.version)
                     self._on_end(ticket.name)
                     return True
                 self.forget(ticket.name)
@@ -186,8 +188,8 @@ class OwnNodes:
             version = self._store.replace(ticket.name, content.encode(), version)
         except NodeGoneError:
             raise self.lost(ticket, "it was removed") from None
-        self._nodes[ticket.name] = own = OwnNode(content, version, written_s)
-        return own
+        self._nodes[ticket.name] = own_node = OwnNode(content, version, written_s)
+        return own_node
 
     def _load(self, ticket: Ticket, *, any_epoch: bool = False) -> OwnNode:
         # Not by a read that may be stale: the caller may act on a lost lease at once.

@@ -47,11 +47,11 @@ class Queue:
         self._store = cast("Store", TimedStore(store, clock, self._on_delay))
         self._observer = Observer(self._store, clock)
         self._reader = Reader(self._store, self._observer, self._forget_others)
-        self._own = OwnNodes(self._store, clock, uuid.uuid4().hex, self._forget)
+        self._own_nodes = OwnNodes(self._store, clock, uuid.uuid4().hex, self._forget)
         self._predecessors: dict[str, set[str]] = {}
         self._watched: dict[str, tuple[str, Callable[[], None]]] = {}
 
-    def request(self, asked: Request) -> Ticket:
+    def request(self, request: Request) -> Ticket:
         """Queue a request; if one with the same id is queued, adopt that one.
 
         The requests that it supersedes are withdrawn. A created request is checked again before it
@@ -62,24 +62,25 @@ class Queue:
             a later try of the owner is queued.
         """
         created = ""
-        rounds = rounds_of(f"request {asked.id} could not be queued")
+        rounds = rounds_of(f"request {request.id} could not be queued")
         while True:
             next(rounds)
-            queue = self._reader.read(request_node.related_names(asked, self._store.stamps()))
-            refuse_older(asked, queue)
+            queue = self._reader.read(request_node.related_names(request, self._store.stamps()))
+            refuse_older(request, queue)
             same = sorted(
-                (one for one in queue if one.request.id == asked.id), key=lambda one: one.order
+                (queued for queued in queue if queued.request.id == request.id),
+                key=lambda queued: queued.order,
             )
             with suppress(LeaseLostError, NodeGoneError, NodeTakenError):
                 if not same:
-                    created = self._create(asked, queue)
+                    created = self._create(request, queue)
                 elif missed_run_lease(first := same[0], queue):
-                    self._remove(first, asked)
+                    self._remove(first, request)
                 else:
                     for duplicate in same[1:]:
-                        self._remove(duplicate, asked)
-                    ticket = Ticket(asked.id, first.name, first.token, 1)
-                    return ticket if first.name == created else self._own.adopt(ticket, asked)
+                        self._remove(duplicate, request)
+                    ticket = Ticket(request.id, first.name, first.token, 1)
+                    return ticket if first.name == created else self._own_nodes.adopt(ticket, request)
 
     def status(
         self, ticket: Ticket, wake: Callable[[], None] | None = None, *, age_s: float = 0.0
@@ -97,26 +98,28 @@ class Queue:
         )
         while True:
             next(rounds)
-            own = self._own.trusted(ticket)
+            own_node = self._own_nodes.trusted(ticket)
             names, age_s = self._reader.names(age_s), 0.0  # a listing that led to nothing is replaced
             if ticket.name not in names:
-                raise self._own.lost(ticket, "it was removed")
+                raise self._own_nodes.lost(ticket, "it was removed")
             try:
-                found = self._blockers(ticket, own.content.request, names)
+                blocked_by = self._blockers(ticket, own_node.content.request, names)
             except NodeGoneError:
                 continue  # a request whose covering lease is gone is missing from the names
-            if not found and self._own.is_trusted(own):
+            if not blocked_by and self._own_nodes.is_trusted(own_node):
                 return Status()
-            if self._observer.remove_expired((one.queued for one in found), own.content.request.ttl_ms):
+            if self._observer.remove_expired(
+                (blocker.queued for blocker in blocked_by), own_node.content.request.ttl_ms
+            ):
                 continue
-            if not found:
+            if not blocked_by:
                 continue
             # The latest predecessor usually ends last: one watch, and one wake-up per grant.
-            last = found[-1].queued
+            last = blocked_by[-1].queued
             # A foreign node may refuse a watch; it is polled anyway.
             is_foreign = request_node.parse(last.name) is None
             if wake is None or is_foreign or self._watch(ticket.name, last.name, wake):
-                return Status(found)
+                return Status(blocked_by)
 
     def renew(self, ticket: Ticket, ttl_ms: int | None = None) -> None:
         """Renew the request.
@@ -125,7 +128,7 @@ class Queue:
         :param ttl_ms: milliseconds until it expires without another renewal. Default: as requested.
         :raises LeaseLostError: as for ``status``.
         """
-        self._own.write(
+        self._own_nodes.write(
             ticket, lambda content: replace(content, term_ms=ttl_ms or content.request.ttl_ms)
         )
 
@@ -135,7 +138,7 @@ class Queue:
         :param instants: requested times, in place of those that were announced before.
         :raises LeaseLostError: as for ``status``.
         """
-        self._own.write(ticket, lambda content: replace(content, instants=tuple(instants)))
+        self._own_nodes.write(ticket, lambda content: replace(content, instants=tuple(instants)))
 
     def announced(self, ticket: Ticket, table: str) -> Mapping[str, Owner]:
         """Return the owners of the writes that a table's other requests have announced.
@@ -144,8 +147,10 @@ class Queue:
         """
         names = request_node.names_of_tables([table], self._reader.names() - {ticket.name})
         nodes = self._store.read(name for name in names if request_node.parse(name))
-        found = (request_node.announced(name, node) for name, node in nodes.items())
-        return {instant: owner for one in found for instant, owner in one.items()}
+        announcements = (request_node.announced(name, node) for name, node in nodes.items())
+        return {
+            instant: owner for announcement in announcements for instant, owner in announcement.items()
+        }
 
     def sweep(self, ticket: Ticket) -> None:
         """Remove the request's direct predecessor if it has expired.
@@ -153,13 +158,13 @@ class Queue:
         Expired requests therefore do not pile up when no request conflicts with them. Call it with
         every renewal.
         """
-        mine = own_request(ticket, self._own.mine(ticket).content.request)
+        mine = own_request(ticket, self._own_nodes.mine(ticket).content.request)
         period_s = mine.request.ttl_ms / 1000 / RENEWALS_PER_TTL
         names = self._reader.recent_names(self._clock(), period_s / 2)
         concerned = self._reader.read(request_node.names_of_tables(mine.request.tables, names))
-        earlier = [one for one in concerned if one.order < mine.order and not one.unknown]
+        earlier = [queued for queued in concerned if queued.order < mine.order and not queued.unknown]
         if earlier:
-            last = max(earlier, key=lambda one: one.order)
+            last = max(earlier, key=lambda queued: queued.order)
             self._observer.remove_expired([last], mine.request.ttl_ms)
 
     def ensure_held(self, ticket: Ticket) -> None:
@@ -168,19 +173,19 @@ class Queue:
         :raises LeaseLostError: if it is not.
         """
         self.renew(ticket)
-        if found := self.status(ticket).blockers:
-            raise self._own.lost(ticket, f"it is blocked by {found[0].queued.request.owner}")
+        if blocked_by := self.status(ticket).blockers:
+            raise self._own_nodes.lost(ticket, f"it is blocked by {blocked_by[0].queued.request.owner}")
 
     def adopt(self, ticket: Ticket) -> Ticket:
         """Take the request over from another process and invalidate that one's ticket.
 
         :raises LeaseLostError: if the request is gone, or another process adopted it.
         """
-        return self._own.adopt(ticket)
+        return self._own_nodes.adopt(ticket)
 
     def release(self, ticket: Ticket) -> bool:
         """Remove the request; return whether it was still there and the ticket's."""
-        return self._own.release(ticket)
+        return self._own_nodes.release(ticket)
 
     def revoke(self, queued: QueuedRequest, by: str) -> bool:
         """Take any owner's request from it by force; return whether it was there.
@@ -191,7 +196,7 @@ class Queue:
         :param queued: the request.
         :param by: the account, and when, as text.
         """
-        return self._own.revoke(queued, request_node.revoked_mark(by))
+        return self._own_nodes.revoke(queued, request_node.revoked_mark(by))
 
     def evict(self, queued: QueuedRequest) -> bool:
         """Remove any owner's request by force; return whether it was there.
@@ -214,9 +219,9 @@ class Queue:
 
         :param owner: any owner of the run.
         """
-        found = self._reader.read(request_node.names_of_run(owner, self._reader.names()))
-        own = (one for one in found if one.request.owner.is_of_run(owner))
-        return tuple(sorted(own, key=lambda one: one.order))
+        requests = self._reader.read(request_node.names_of_run(owner, self._reader.names()))
+        of_run = (queued for queued in requests if queued.request.owner.is_of_run(owner))
+        return tuple(sorted(of_run, key=lambda queued: queued.order))
 
     def live_requests(self, table: str) -> tuple[QueuedRequest, ...]:
         """Return a table's requests, after removing expired ones.
@@ -226,9 +231,11 @@ class Queue:
 
         :param table: canonical base path.
         """
-        found = self._requests(table)
-        shortest_ms = min((one.request.ttl_ms for one in found), default=0)
-        return self._requests(table) if self._observer.remove_expired(found, shortest_ms) else found
+        requests = self._requests(table)
+        shortest_ms = min((queued.request.ttl_ms for queued in requests), default=0)
+        return (
+            self._requests(table) if self._observer.remove_expired(requests, shortest_ms) else requests
+        )
 
     def observations(self, table: str) -> dict[str, Any]:
         """Return what this process has observed of a table's requests, as JSON values.
@@ -257,32 +264,34 @@ class Queue:
         names = self._reader.names()
         concerned = request_node.names_of_tables([table], names) if table else names
         queue = self._reader.read(concerned, renewals=renewals)
-        return tuple(sorted(queue, key=lambda one: one.order))
+        return tuple(sorted(queue, key=lambda queued: queued.order))
 
-    def _create(self, asked: Request, queue: list[QueuedRequest]) -> str:
+    def _create(self, request: Request, queue: list[QueuedRequest]) -> str:
         """Create the node of a request, instead of those that it supersedes."""
-        for one in queue:
-            if one.request.id in asked.supersedes:
-                self._remove(one, asked)
-        lease = covering_lease(asked, [one for one in queue if one.request.owner != asked.owner])
-        name = request_node.name_of(asked, uuid.uuid4().hex[:8], lease.order if lease else ())
-        node = self._own.create(name, asked, lease.name if lease else None)
+        for queued in queue:
+            if queued.request.id in request.supersedes:
+                self._remove(queued, request)
+        lease = covering_lease(
+            request, [queued for queued in queue if queued.request.owner != request.owner]
+        )
+        name = request_node.name_of(request, uuid.uuid4().hex[:8], lease.order if lease else ())
+        node = self._own_nodes.create(name, request, lease.name if lease else None)
         self._reader.add(name, node)
         return name
 
-    def _remove(self, queued: QueuedRequest, asked: Request | None = None) -> bool:
+    def _remove(self, queued: QueuedRequest, request: Request | None = None) -> bool:
         """Remove a request in its current version; return whether it was there.
 
-        :param asked: the owner's new request: refused if a later try adopted the other one.
+        :param request: the owner's new request: refused if a later try adopted the other one.
         """
         rounds = rounds_of(f"request {queued.request.id} could not be removed")
         while node := self._store.read([queued.name], latest=True).get(queued.name):
             next(rounds)
             if node.token != queued.token and not queued.unknown:
                 break
-            if asked:
+            if request:
                 current = Content.decode(node.data, queued.name).request
-                refuse_older(asked, [replace(queued, request=current)])
+                refuse_older(request, [replace(queued, request=current)])
             with suppress(NodeVersionError, NodeGoneError):
                 self._store.delete(queued.name, node.version)
                 return True
@@ -293,7 +302,7 @@ class Queue:
         predecessors = self._predecessors.get(ticket.name)
         if predecessors is None:
             concerned = self._reader.read_all(request_node.names_of_tables(request.tables, names))
-            predecessors = {one.name for one in concerned if one.order < mine.order}
+            predecessors = {queued.name for queued in concerned if queued.order < mine.order}
         else:
             # Other requests cannot get in front of this one any more.
             late = [name for name in names - predecessors if _may_precede(name, mine)]
@@ -328,12 +337,12 @@ class Queue:
             self._forget(name)
 
     def _forget(self, name: str) -> None:
-        self._own.forget(name)
+        self._own_nodes.forget(name)
         self._predecessors.pop(name, None)
         self._watched.pop(name, None)
 
 
 def _may_precede(name: str, mine: QueuedRequest) -> bool:
     """Return whether a request queued after another one may be positioned before it."""
-    known = request_node.parse(name)
-    return known is None or () < known.under < mine.order
+    parts = request_node.parse(name)
+    return parts is None or () < parts.under < mine.order

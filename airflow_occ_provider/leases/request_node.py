@@ -122,7 +122,7 @@ class Content:
             values["id"], owner, scopes, values["ttl_ms"], incarnation=values.get("incarnation", 0)
         )
         # The version stays that of the latest release that wrote it.
-        others = {name: kept for name, kept in values.items() if name not in _FIELDS}
+        others = {name: value for name, value in values.items() if name not in _FIELDS}
         if values.get("version", 0) > _VERSION:
             others["version"] = values["version"]
         instants = tuple(map(str, values.get("instants", ())))
@@ -154,23 +154,24 @@ def parse(name: str) -> Name | None:
 def names_of_tables(tables: Iterable[str], names: Iterable[str]) -> list[str]:
     """Return the names that may concern some tables, including every unknown name."""
     digests = frozenset(map(digest, tables))
-    return [name for name in names if (known := parse(name)) is None or digests & known.tables]
+    return [name for name in names if (parts := parse(name)) is None or digests & parts.tables]
 
 
 def related_names(request: Request, names: Iterable[str]) -> list[str]:
     """Return the names of requests of the same run and of superseded requests."""
-    run, ids = _run_of(request.owner), tuple(f"{one}." for one in (request.id, *request.supersedes))
+    run = _run_of(request.owner)
+    ids = tuple(f"{request_id}." for request_id in (request.id, *request.supersedes))
     return [
         name
         for name in names
-        if (known := parse(name)) and (known.run == run or known.key.startswith(ids))
+        if (parts := parse(name)) and (parts.run == run or parts.key.startswith(ids))
     ]
 
 
 def names_of_run(owner: Owner, names: Iterable[str]) -> list[str]:
     """Return the names that may belong to an owner's run."""
     run = _run_of(owner)
-    return [name for name in names if (known := parse(name)) and known.run == run]
+    return [name for name in names if (parts := parse(name)) and parts.run == run]
 
 
 def under(name: str) -> tuple[int, ...]:
@@ -185,14 +186,14 @@ def order(name: str, token: int) -> tuple[int, ...]:
 
 def queued(name: str, node: Node | None) -> QueuedRequest:
     """Return the request of a node; an unknown one if this release cannot read it."""
-    known = parse(name)
-    if known is None or node is None:
+    parts = parse(name)
+    if parts is None or node is None:
         return QueuedRequest.unreadable(name, _UNKNOWN_ORDER)
-    order = (*known.under, node.token)
+    order = (*parts.under, node.token)
     try:
         content = Content.decode(node.data, name)
     except LeaseRefusedError:
-        return QueuedRequest.unreadable(name, order, known.tables, node.created_ms)
+        return QueuedRequest.unreadable(name, order, parts.tables, node.created_ms)
     return QueuedRequest(
         content.request,
         name,

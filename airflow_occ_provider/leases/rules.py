@@ -60,8 +60,8 @@ class Scope:
         if partitions is None or mode is Mode.SHARED:
             return cls(table, mode)
         paths = {path.strip("/") for path in partitions}
-        kept = sorted(path for path in paths if not paths.intersection(_parents(path)))
-        return cls(table, mode, None if "" in paths else tuple(kept))
+        outermost = sorted(path for path in paths if not paths.intersection(_parents(path)))
+        return cls(table, mode, None if "" in paths else tuple(outermost))
 
     def conflicts_with(self, other: Scope) -> bool:
         """Return whether the two scopes must not be written at the same time."""
@@ -200,7 +200,7 @@ class QueuedRequest:
         :param order: its position, ``(0,)`` if that is unknown too: before all others.
         :param tables: digests of its tables, none for every table.
         """
-        scopes = tuple(Scope(f"{UNKNOWN}{one}") for one in sorted(tables) or [""])
+        scopes = tuple(Scope(f"{UNKNOWN}{table}") for table in sorted(tables) or [""])
         owner = Owner((f"unknown request {name}",))
         return cls(Request(name, owner, scopes, 0), name, order, since_ms, unknown=True)
 
@@ -232,20 +232,20 @@ class Blocker(NamedTuple):
 
 def blockers(mine: QueuedRequest, queue: Iterable[QueuedRequest]) -> tuple[Blocker, ...]:
     """Return what blocks a request, earliest first; without blockers it is held."""
-    earlier = (one for one in queue if one.order < mine.order and not _is_covered(mine, one))
-    found = (_conflict(mine, one) for one in earlier)
-    return tuple(sorted(filter(None, found), key=lambda one: one.queued.order))
+    earlier = (queued for queued in queue if queued.order < mine.order and not _is_covered(mine, queued))
+    conflicts = (_conflict(mine, queued) for queued in earlier)
+    return tuple(sorted(filter(None, conflicts), key=lambda blocker: blocker.queued.order))
 
 
 def conflicting(scope: Scope, queue: Iterable[QueuedRequest]) -> tuple[Blocker, ...]:
     """Return the requests that conflict with a scope, earliest first."""
-    found = [
-        Blocker(one, theirs, scope)
-        for one in queue
-        for theirs in one.request.scopes
+    conflicts = [
+        Blocker(queued, theirs, scope)
+        for queued in queue
+        for theirs in queued.request.scopes
         if scope.conflicts_with(theirs)
     ]
-    return tuple(sorted(found, key=lambda one: one.queued.order))
+    return tuple(sorted(conflicts, key=lambda blocker: blocker.queued.order))
 
 
 def digest(text: str) -> str:
@@ -271,8 +271,8 @@ def _may_be_one(table: str, other: str) -> bool:
     if table == other:
         return True
     return any(
-        unknown.startswith(UNKNOWN) and unknown[len(UNKNOWN) :] in ("", digest(known))
-        for unknown, known in ((table, other), (other, table))
+        unreadable.startswith(UNKNOWN) and unreadable[len(UNKNOWN) :] in ("", digest(readable))
+        for unreadable, readable in ((table, other), (other, table))
     )
 
 
@@ -287,37 +287,37 @@ def _reaches(over: tuple[str, ...], below: tuple[str, ...]) -> bool:
     return any(path in wide or not wide.isdisjoint(_parents(path)) for path in below)
 
 
-def covering_lease(asked: Request, queue: Iterable[QueuedRequest]) -> QueuedRequest | None:
+def covering_lease(request: Request, queue: Iterable[QueuedRequest]) -> QueuedRequest | None:
     """Return the lease of the request's own run that covers it, if there is one.
 
     :raises LeaseRefusedError: if none covers it, or a later one conflicts with it: waiting while
         holding could deadlock.
     """
-    of_run = [one for one in queue if asked.owner.is_within(one.request.owner)]
-    for one in sorted(of_run, key=lambda queued: queued.order, reverse=True):
-        if all(any(held.covers(scope) for held in one.request.scopes) for scope in asked.scopes):
-            return one
-        if any(held.conflicts_with(scope) for held in one.request.scopes for scope in asked.scopes):
+    of_run = [queued for queued in queue if request.owner.is_within(queued.request.owner)]
+    for queued in sorted(of_run, key=lambda queued: queued.order, reverse=True):
+        if all(any(held.covers(scope) for held in queued.request.scopes) for scope in request.scopes):
+            return queued
+        if any(held.conflicts_with(scope) for held in queued.request.scopes for scope in request.scopes):
             break
     if not of_run:
         return None
-    leased = "; ".join(str(scope) for one in of_run for scope in one.request.scopes)
+    leased = "; ".join(str(scope) for queued in of_run for scope in queued.request.scopes)
     raise LeaseRefusedError(
-        f"{asked.owner} requests {'; '.join(map(str, asked.scopes))}, but {of_run[0].request.owner} "
+        f"{request.owner} requests {'; '.join(map(str, request.scopes))}, but {of_run[0].request.owner} "
         f"already has a lease, on {leased}",
         remedy="name every table and partition in that one lease; a second lease of the run could "
         "deadlock with the first",
     )
 
 
-def refuse_older(asked: Request, queue: Iterable[QueuedRequest]) -> None:
+def refuse_older(request: Request, queue: Iterable[QueuedRequest]) -> None:
     """Refuse a request if a later try of its owner is queued."""
-    for one in queue:
-        theirs = one.request
-        is_own = theirs.id in (asked.id, *asked.supersedes)
-        if is_own and theirs.incarnation > asked.incarnation:
+    for queued in queue:
+        theirs = queued.request
+        is_own = theirs.id in (request.id, *request.supersedes)
+        if is_own and theirs.incarnation > request.incarnation:
             raise LeaseRefusedError(
-                f"{asked.owner}: try {asked.incarnation} requests a lease, but try "
+                f"{request.owner}: try {request.incarnation} requests a lease, but try "
                 f"{theirs.incarnation} is queued",
                 remedy="no action: the later try does the work",
             )
@@ -331,6 +331,8 @@ def missed_run_lease(mine: QueuedRequest, queue: Iterable[QueuedRequest]) -> boo
     """
     owner = mine.request.owner
     return len(mine.order) == 1 and any(
-        one.token < mine.token and owner.is_within(one.request.owner) and owner != one.request.owner
-        for one in queue
+        queued.token < mine.token
+        and owner.is_within(queued.request.owner)
+        and owner != queued.request.owner
+        for queued in queue
     )

@@ -89,7 +89,7 @@ class LossyQueue(Queue):
     def forget(self) -> None:
         """Discard what is known of the own requests, as another process starts."""
         self.clock.s += 3.0
-        self._own._nodes.clear()
+        self._own_nodes._nodes.clear()
 
 
 def part(*partitions: str, table: str = A) -> tuple[Scope, ...]:

@@ -47,7 +47,9 @@ class TakesAnyTicket(Queue):
     """A process takes back a lease that another one has adopted."""
 
     def adopt(self, ticket: Ticket) -> Ticket:
-        return self._own.adopt(ticket, self._own._load(ticket, any_epoch=True).content.request)
+        return self._own_nodes.adopt(
+            ticket, self._own_nodes._load(ticket, any_epoch=True).content.request
+        )
 
 
 MUTANTS: tuple[type[Queue], ...] = (

@@ -67,7 +67,7 @@ class _Owns(Queue):
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         super().__init__(store, clock)
-        self._own = self.own_nodes(self._store, clock, self._own._mark, self._forget)
+        self._own_nodes = self.own_nodes(self._store, clock, self._own_nodes._mark, self._forget)
 
 
 class _TrustsTheLastAnswer(OwnNodes):

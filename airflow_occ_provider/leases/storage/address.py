@@ -243,11 +243,11 @@ def open_shared_object(
     named = parse_root(root)
     if named.kind is None:
         return FolderObject(Path(named.folder, OBJECT), timeout_s)
-    given = named.kind() if access is None else access
-    if not isinstance(given, named.kind):
+    credentials = named.kind() if access is None else access
+    if not isinstance(credentials, named.kind):
         raise ConfigurationError(
             "credentials",
-            f"they are of {_NAMES[type(given)]}, but {root} is of {_NAMES[named.kind]}",
+            f"they are of {_NAMES[type(credentials)]}, but {root} is of {_NAMES[named.kind]}",
             remedy="use a connection of that storage",
         )
     try:
@@ -258,7 +258,7 @@ def open_shared_object(
             f"{root} needs a client that is not installed ({error})",
             remedy=install_extra("storage"),
         ) from error
-    return open_bucket(named, given, posixpath.join(named.folder, OBJECT), timeout_s)
+    return open_bucket(named, credentials, posixpath.join(named.folder, OBJECT), timeout_s)
 
 
 def _local(root: str, path: str, host: str) -> Root:

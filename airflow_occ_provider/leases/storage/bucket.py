@@ -52,12 +52,12 @@ class BucketObject:
         self._key = key
         self.place = place
 
-    def read(self, known: str) -> ObjectContent | None:
+    def read(self, tag: str) -> ObjectContent | None:
         """Return the object, or ``None`` if it still has a known tag."""
-        options: Any = {"if_none_match": _parts(known)["e_tag"]} if known else {}
+        options: Any = {"if_none_match": _parts(tag)["e_tag"]} if tag else {}
         try:
-            found = obstore.get(self._store, self._key, options=options)
-            return ObjectContent(bytes(found.bytes()), _tag(found.meta))
+            answer = obstore.get(self._store, self._key, options=options)
+            return ObjectContent(bytes(answer.bytes()), _tag(answer.meta))
         except NotModifiedError:
             return None
         except FileNotFoundError:
@@ -180,7 +180,7 @@ def _s3(root: Root, access: S3Access, options: dict[str, Any]) -> S3Store:
         "region": access.region,
         "virtual_hosted_style_request": not access.path_style,
     }
-    return S3Store(root.bucket, config=_given(config), **options)
+    return S3Store(root.bucket, config=_filled(config), **options)
 
 
 def _s3_endpoint(root: Root, access: S3Access) -> str:
@@ -202,7 +202,7 @@ def _gcs(root: Root, access: GcsAccess, options: dict[str, Any]) -> GCSStore:
         "service_account_key": access.key,
         "service_account": access.key_path,
     }
-    return GCSStore(root.bucket, config=_given(config), **options)
+    return GCSStore(root.bucket, config=_filled(config), **options)
 
 
 def _azure_host(root: Root, access: AzureAccess) -> AzureHost:
@@ -240,23 +240,23 @@ def _azure(root: Root, access: AzureAccess, host: AzureHost, options: dict[str, 
         "authority_host": host.authority if access.client_id else "",
         "credential_type": _azure_kind(access),
     }
-    return AzureStore(root.bucket, config=_given(config), **options)
+    return AzureStore(root.bucket, config=_filled(config), **options)
 
 
 def _azure_kind(access: AzureAccess) -> str:
     """Return which credentials are used, so that no variable of the process goes before them."""
-    given = {
+    credentials = {
         "access_key": access.key,
         "sas_token": access.sas,
         "client_secret": access.client_id,
     }
-    kinds = [kind for kind, value in given.items() if value]
+    kinds = [kind for kind, value in credentials.items() if value]
     if len(kinds) > 1:
         raise _wrong(f"more than one kind of credentials is given: {', '.join(kinds)}")
     return kinds[0] if kinds else ""
 
 
-def _given(config: dict[str, Any]) -> Any:
+def _filled(config: dict[str, Any]) -> Any:
     return {name: value for name, value in config.items() if value != ""}
 
 

@@ -81,8 +81,8 @@ def _check_steps(probe: SharedObject) -> str:
         ) from None
     if second == first or _is_written(probe, b"replaced again", first):
         raise _inexact(probe, "it replaced an object that had changed (If-Match is ignored)")
-    found = probe.read("")
-    if found is None or found.data != b"replaced":
+    content = probe.read("")
+    if content is None or content.data != b"replaced":
         raise _inexact(probe, "it did not return what was written last")
     return second
 
@@ -94,15 +94,15 @@ def _check_races(probe: SharedObject, tag: str, deadline_s: float) -> int:
             start = threading.Barrier(_RACERS)
             contents = [b"%d of %d" % (racer, race) for racer in range(_RACERS)]
             tags = list(pool.map(partial(_raced, probe, tag, start), contents))
-            winners = [one for one, new in zip(contents, tags, strict=True) if new]
-            found = probe.read("")
-            if len(winners) > 1 or found is None or (winners and found.data != winners[0]):
+            winners = [data for data, new in zip(contents, tags, strict=True) if new]
+            content = probe.read("")
+            if len(winners) > 1 or content is None or (winners and content.data != winners[0]):
                 raise _inexact(
                     probe,
                     f"in race {race + 1} it carried out {len(winners)} of {_RACERS} writes on one "
                     "condition (If-Match is not atomic)",
                 )
-            tag = found.tag
+            tag = content.tag
             if time.monotonic() > deadline_s:
                 return race + 1
     return _RACES
@@ -124,5 +124,7 @@ def _is_written(probe: SharedObject, data: bytes, tag: str) -> bool:
     return True
 
 
-def _inexact(probe: SharedObject, seen: str) -> ConfigurationError:
-    return ConfigurationError("lease_root", f"{probe.place} cannot keep leases: {seen}", remedy=_INSTEAD)
+def _inexact(probe: SharedObject, fault: str) -> ConfigurationError:
+    return ConfigurationError(
+        "lease_root", f"{probe.place} cannot keep leases: {fault}", remedy=_INSTEAD
+    )

@@ -40,11 +40,11 @@ class FolderObject:
         self._timeout_s = timeout_s
         self.place = str(path)
 
-    def read(self, known: str) -> ObjectContent | None:
+    def read(self, tag: str) -> ObjectContent | None:
         """Return the object, or ``None`` if it still has a known tag."""
         with self._translated():
-            found = self._content()
-        return None if known and found.tag == known else found
+            content = self._content()
+        return None if tag and content.tag == tag else content
 
     def write(self, data: bytes, tag: str) -> str:
         """Replace the object, and return its new tag."""

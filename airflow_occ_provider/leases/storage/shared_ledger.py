@@ -177,9 +177,10 @@ class SharedLedger:
 
     def _read(self, call_time: _CallTime) -> None:
         """Read the object unless it is unchanged."""
-        began_s, found = self._asked(call_time, lambda: self._shared.read(self._tag))
-        if found is not None:
-            self._ledger, self._tag = self._decoded(found.data), found.tag
+        began_s, content = self._asked(call_time, lambda: self._shared.read(self._tag))
+        if content is not None:
+            self._ledger = self._decoded(content.data)
+            self._tag = content.tag
         self.seen_s = began_s
 
     def _put(self, ledger: Ledger, call_time: _CallTime) -> None:

@@ -33,10 +33,10 @@ class SharedObject(Protocol):
 
     place: str
 
-    def read(self, known: str) -> ObjectContent | None:
+    def read(self, tag: str) -> ObjectContent | None:
         """Return the object, or ``None`` if it still has a known tag.
 
-        :param known: a tag that was seen; empty for none.
+        :param tag: one that was seen; empty for none.
         :raises UnansweredError: if the storage does not answer.
         """
 

@@ -211,8 +211,8 @@ def check_lock_service(access: ZookeeperAccess, base_path: str | None, lease_roo
     probes.append((access, lease_root, "leases"))
     with ExitStack() as stack:
         session = cache(lambda client: stack.enter_context(closing(Session(client))))
-        found = [_probe(session(client), path, what) for client, path, what in probes]
-    return f"ZooKeeper answers; {', and '.join(found)}."
+        results = [_probe(session(client), path, what) for client, path, what in probes]
+    return f"ZooKeeper answers; {', and '.join(results)}."
 
 
 def _probe(session: Session, path: str, what: str) -> str:

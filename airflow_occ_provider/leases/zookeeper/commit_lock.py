@@ -44,8 +44,8 @@ class ZookeeperCommitLock:
             names = self._session.call(lambda: client.get_children_async(path), path)
         except NoNodeError:
             return ()
-        found = (self._entry(path, match) for match in map(_ENTRY.fullmatch, names) if match)
-        entries = sorted(filter(None, found), key=lambda entry: entry.number)
+        requests = (self._entry(path, match) for match in map(_ENTRY.fullmatch, names) if match)
+        entries = sorted(filter(None, requests), key=lambda entry: entry.number)
         return tuple(replace(entry, held=place == 0) for place, entry in enumerate(entries))
 
     def times_requested(self) -> int:

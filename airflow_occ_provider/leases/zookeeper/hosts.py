@@ -25,9 +25,10 @@ def connect_string(hosts: str, port: int | None = None) -> str:
     if slash and ("," in chroot or _PORT.search(chroot)):
         raise ValueError("a server or a port stands after the chroot, which is the last part")
     written = [_server(server.strip()) for server in servers.split(",")]
-    if port and any(own not in (None, port) for _, own in written):
+    if port and any(own_port not in (None, port) for _, own_port in written):
         raise ValueError(f"the servers name ports of their own beside the port {port}")
-    named = ",".join(f"{host}:{own or port}" if own or port else host for host, own in written)
+    with_ports = [(host, own_port or port) for host, own_port in written]
+    named = ",".join(f"{host}:{number}" if number else host for host, number in with_ports)
     collected, _ = collect_hosts(named)
     chroot = f"/{chroot.strip('/')}" if chroot.strip("/") else ""
     return ",".join(_text(host, number) for host, number in collected) + chroot

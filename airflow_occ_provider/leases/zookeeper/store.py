@@ -70,12 +70,12 @@ class ZookeeperStore:
         get = partial(self._synced, self._client.get_async) if latest else self._client.get_async
         paths = {name: self._path(name) for name in names}
         started = [(name, get(path)) for name, path in paths.items()]
-        found = {}
+        nodes = {}
         for name, first in started:
             with suppress(NoNodeError):
                 data, stat = self._session.call(_once(first, get, paths[name]), paths[name])
-                found[name] = _node(data, stat)
-        return found
+                nodes[name] = _node(data, stat)
+        return nodes
 
     def replace(self, name: str, data: bytes, version: Version) -> Version:
         """Replace a node's content and return its new version."""
