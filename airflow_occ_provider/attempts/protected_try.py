@@ -38,7 +38,7 @@ from airflow_occ_provider.attempts.write_spec import WriteSpec
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.secrets import all_secrets, spark_secrets
 from airflow_occ_provider.storage.address import canonical_table, is_one_table
-from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.storage.table import PROPERTIES_AGE_S, HudiTable
 
 _ISOLATION = "_airflow_isolation"
 """By this name people see the isolation, which a job may imply."""
@@ -122,9 +122,13 @@ class ProtectedTry:
         return self.spark.read_site()
 
     def prepare(self, order_token: str = "") -> Preparation:
-        """Decide a driver's options, and have the scheduler show them."""
+        """Decide a driver's options, and have the scheduler show them.
+
+        :param order_token: of the lease; the holder before may have made the table anew.
+        """
         spec = self.spec
-        snapshot = self.table.snapshot(missing_ok=True)
+        max_age_s = 0 if order_token else PROPERTIES_AGE_S
+        snapshot = self.table.snapshot(missing_ok=True, max_age_s=max_age_s)
         self.claim.refuse_impossible(snapshot.config)
         protection = Protection(self.lock, spec.policy, spec.hudi_options)
         identity, signs = self.journal.record.identity, spec.job.signs

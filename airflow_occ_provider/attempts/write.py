@@ -58,6 +58,8 @@ class Write:
             commit = self._settle_earlier(preparation)
         if commit:
             return commit
+        if run.journal.record.attempts:  # whose settlement may have taken minutes
+            preparation = run.prepare()
         run.refuse_deaths()
         options = run.known_options(preparation)
         run.wait_for_rivals(options)
@@ -70,7 +72,7 @@ class Write:
     def _audited(self, commit: Commit | None, started: float) -> dict[str, Any]:
         """Publish and audit what the run has committed, and record its success."""
         run, spec, record = self.run, self.run.spec, self.run.journal.record
-        snapshot = run.table.snapshot(missing_ok=True)
+        snapshot = run.table.last_snapshot()  # by which the attempt was settled
         recorded = () if spec.job.signs else record.instants_in(spec.table)
         commits = run_commits(snapshot, record.identities, record.since or NOTHING_BEFORE, recorded)
         if commit and commit.instant.time not in [other.instant.time for other in commits]:  # archived

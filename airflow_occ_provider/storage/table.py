@@ -156,6 +156,10 @@ class HudiTable:
         self._newest = snapshot
         return snapshot
 
+    def last_snapshot(self) -> Snapshot:
+        """Return the snapshot that was made last, or a new one if there is none."""
+        return self._newest or self.snapshot(missing_ok=True)
+
     def _listed_again(self, previous: Snapshot, oldest_s: float) -> Listing:
         folder = previous.config.timeline_folder
         changes = None
@@ -166,6 +170,8 @@ class HudiTable:
     def _opened(self, *, missing_ok: bool) -> Snapshot:
         begun_s = time.monotonic()
         config = self._read_config()
+        if not config.exists:
+            self._last_read = self._newest = None
         if not config.exists and missing_ok:
             return Snapshot(self.files, config, Listing(), self._reload)
         if not config.exists:

@@ -69,7 +69,7 @@ class DriverProcess:
     def is_gone(self) -> bool:
         """Whether the process table of this process proves that it has ended."""
         try:
-            return _start_ticks(self.pid) != self.started
+            return _start_ticks(self.pid) != self.started or _is_zombie(self.pid)
         except (FileNotFoundError, ProcessLookupError):
             return True
         except OSError:  # such as too many open files
@@ -174,5 +174,18 @@ def _start_ticks(pid: int) -> int:
 
     :raises OSError: if it is not there, or cannot be read.
     """
-    stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
-    return int(stat.rpartition(")")[2].split()[_START_FIELD])
+    return int(_stat(pid)[_START_FIELD])
+
+
+def _is_zombie(pid: int) -> bool:
+    """Return whether a process and its threads have ended, and nothing has collected its exit code.
+
+    A container's first process may never do so for the orphans that it gets.
+    """
+    threads = (_PROC / str(pid) / "task").iterdir()
+    return _stat(pid)[0] in ("Z", "X") and len(list(threads)) == 1
+
+
+def _stat(pid: int) -> list[str]:
+    """Return what ``/proc/PID/stat`` says after the process's name, which may contain anything."""
+    return (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()

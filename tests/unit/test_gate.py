@@ -153,3 +153,11 @@ def test_what_cannot_be_read_has_not_ended(child, monkeypatch):
 
     monkeypatch.setattr(processes, "_start_ticks", too_many)
     assert not process.is_gone
+
+
+def test_a_driver_whose_exit_code_nothing_collects_has_ended(child):
+    process = child_process(run_job.details_of_process(child.pid))
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE
+    assert process.is_gone

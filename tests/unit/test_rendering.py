@@ -35,6 +35,7 @@ from airflow_occ_provider.operators.spark_run import SparkRun
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.flag import Flag
+from tests.support.table_properties import table_properties
 from tests.support.task_state import Store
 
 JDBC = "hoodie.datasource.hive_sync.jdbcurl"
@@ -214,6 +215,16 @@ def test_a_mapped_clean_judges_heartbeats_by_its_own_options(dag, asked, site, f
     context = context_of(task)
     task.execute(context)
     assert task._clean_run(task._protected_run(context)).rule == HeartbeatRule(5000, 5)
+
+
+def test_under_its_lease_a_try_reads_the_properties_again(dag, asked, site, folder):
+    task = HudiWriteOperator(**{**WRITE, "table": str(folder.parent)}, lock_conn_id="lock")
+    context = context_of(task)
+    task.render_template_fields(context)
+    run = task._protected_run(context)
+    assert run.prepare().snapshot.config.version == 9
+    (folder / "hoodie.properties").write_text(table_properties(version=8))
+    assert run.prepare("20261122.4001").snapshot.config.version == 8
 
 
 def test_the_sites_own_lines_and_secrets_are_not_shown(dag, asked, site, folder):

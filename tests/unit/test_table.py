@@ -354,6 +354,17 @@ def test_a_table_that_is_made_after_the_first_look_is_seen(folder, table):
     assert table.snapshot(snapshot).timeline.latest_completed_write == T1
 
 
+def test_a_table_that_was_removed_and_made_again_keeps_nothing_of_the_old_one(folder, table):
+    add(folder, f"{T1}_{C}.commit")
+    assert table.snapshot().config.version == 9
+    folder.rename(folder.parent / "aside")
+    assert not table.snapshot(missing_ok=True).config.exists
+    assert not table.config().exists
+    (folder.parent / "aside").rename(folder)
+    (folder / "hoodie.properties").write_text(table_properties(version=8))
+    assert table.snapshot().config.version == table.config().version == 8
+
+
 def test_only_write_commits_count(folder, table):
     add(folder, f"{T1}_{C}.commit", identity="me")
     add(folder, f"{T2}_{C}.commit", identity="me", operation="COMPACT")
