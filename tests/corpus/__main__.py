@@ -11,7 +11,11 @@ from pathlib import Path
 BATCH = 6
 """The shapes whose tables one driver reads."""
 _HOME = tempfile.TemporaryDirectory(prefix="airflow_occ_corpus_home_")
-os.environ.update(AIRFLOW_HOME=_HOME.name, AIRFLOW__CORE__LOAD_EXAMPLES="False")
+os.environ.update(
+    AIRFLOW_HOME=_HOME.name,
+    AIRFLOW__CORE__LOAD_EXAMPLES="False",
+    PYTHONPATH=f"{sys.prefix}/corpus",  # what jobs import, such as pandas, apart from what tests do
+)
 
 
 def main() -> int:

@@ -15,12 +15,12 @@ _COLUMNS = ("shape", "what it does", "plain result", "through the operator", "`c
 _HEAD = """# Job shapes
 
 Ordinary PySpark jobs, each run plainly by `spark-submit` and as a task of `HudiWriteOperator`, on real
-Spark and Hudi 1.2.0. `make corpus` runs them all, and writes this page. The jobs are files of
+Spark and Hudi 1.2.0. `make rig NAME=corpus` runs them all, and writes this page. The jobs are files of
 `tests/corpus/jobs`, and contain nothing of this provider. *The same* means: the same rows, as Spark
 reads them; as many completed writes and table services of the same kinds, in every table of the job;
 and the result of the task names all commits that the task run made. Any other result is *refused*, that
 of a job that fails by itself too: the task fails, and its error names the reason. `"many"` is needed
-where `make corpus` has seen the task fail by `commits='one'` without it.
+where `make rig NAME=corpus` has seen the task fail by `commits='one'` without it.
 
 """
 

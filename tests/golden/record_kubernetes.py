@@ -1,6 +1,6 @@
 """Record what a real API server shows of drivers' pods, for the follower's unit tests.
 
-Run inside the one-node cluster, by ``make golden-kubernetes``. Each file of ``tests/golden/kubernetes``
+Run inside the one-node cluster, by ``tests.k8s``. Each file of ``tests/golden/kubernetes``
 has the states of one pod, in order, as a watch has shown them; ``schema.json`` has the server's own
 schema of what the submitter sends.
 """

@@ -1,4 +1,4 @@
-"""Runs of ``make bench-conflict`` made by hand, and modules of it with a fault."""
+"""Runs of ``make rig NAME=bench.conflict`` made by hand, and modules of it with a fault."""
 
 from __future__ import annotations
 

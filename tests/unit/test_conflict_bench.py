@@ -1,4 +1,4 @@
-"""The pure parts of ``make bench-conflict``: what it computes from events made by hand."""
+"""The pure parts of ``make rig NAME=bench.conflict``: what it computes from events made by hand."""
 
 from __future__ import annotations
 

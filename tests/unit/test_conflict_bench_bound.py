@@ -1,4 +1,4 @@
-"""The lower bound of ``make bench-conflict``: no arm is shorter, and all arms have the same."""
+"""The lower bound of ``make rig NAME=bench.conflict``: no arm is shorter, and all arms have the same."""
 
 from __future__ import annotations
 

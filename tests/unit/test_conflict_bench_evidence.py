@@ -1,4 +1,4 @@
-"""What ``make bench-conflict`` reads from rows and timelines."""
+"""What ``make rig NAME=bench.conflict`` reads from rows and timelines."""
 
 from __future__ import annotations
 

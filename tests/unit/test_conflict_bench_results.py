@@ -1,4 +1,4 @@
-"""The published results of ``make bench-conflict`` are those of the raw data in the repository."""
+"""The published results of ``tests.bench.conflict`` are those of the raw data in the repository."""
 
 from __future__ import annotations
 

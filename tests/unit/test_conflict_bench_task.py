@@ -1,4 +1,4 @@
-"""The task of ``make bench-conflict`` without a scheduler: tries, deferrals, slots and records."""
+"""The task of ``tests.bench.conflict`` without a scheduler: tries, deferrals, slots and records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of job shapes, and the files that it is about; ``make corpus`` runs them."""
+"""The page of job shapes, and the files that it is about; ``make rig NAME=corpus`` runs them."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from airflow.cli.cli_parser import get_parser
 from airflow.dag_processing.dagbag import DagBag
 
 from airflow_occ_provider.leases import rules as lease_rules
+from tests import rig
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
@@ -132,6 +133,8 @@ def test_every_make_target_that_is_named_exists(page):
     made = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert named or page in DOCS
     assert named <= made
+    for names, name in re.findall(r'make rig NAME=(?:"(.+?)"|([\w.]+))', page.read_text()):
+        assert all(map(rig.programs_of, (names or name).split()))
 
 
 def test_each_test_is_in_one_tier_and_one_folder(request):

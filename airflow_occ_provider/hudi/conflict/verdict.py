@@ -12,7 +12,7 @@ it was seen; still naming what the rival replaced, it was not seen. If the profi
 verdict is *possible*.
 
 The rules are what each release of Hudi does, also where its documentation says nothing of it.
-``make differential`` compares them with real Hudi.
+``make rig NAME=differential`` compares them with real Hudi.
 """
 
 from __future__ import annotations

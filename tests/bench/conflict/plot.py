@@ -34,7 +34,7 @@ def plot(found: Mapping[tuple[str, str], Summary]) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
-            "<title>make bench-conflict</title>",
+            "<title>make rig NAME=bench.conflict</title>",
             f"<desc>{_DESCRIPTION}</desc>",
             f"<style>{_LOOK}</style>",
             f'<rect class="f" width="{WIDTH}" height="{height}"/>',
