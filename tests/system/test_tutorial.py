@@ -63,6 +63,8 @@ def account(tmp_path):
     database = home / "hudi-tutorial" / "airflow" / "airflow.db"
     variables |= {
         "HOME": str(home),
+        # What this machine has installed before, the page need not download again.
+        "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
         "PATH": os.pathsep.join(
             path for path in os.environ["PATH"].split(os.pathsep) if ".venv" not in Path(path).parts
         ),
