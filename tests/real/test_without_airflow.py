@@ -8,19 +8,16 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.support.observed import until
+from tests.support.standalone_site import PROGRAM, link_packages
 from tests.support.via_runs import instants
 
 pytestmark = pytest.mark.real
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "how-to" / "without-airflow.md").read_text()
-PROGRAM = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
-INSTALLED = re.search(r"^pip install (?!-)(.*)$", PAGE, re.MULTILINE)[1].split()
 
 
 @dataclass
@@ -45,9 +42,7 @@ def start(tmp_path, hudi_stack):
     (tmp_path / "trips.py").write_text(PROGRAM)
     shutil.copy(ROOT / "tests" / "jobs" / "gated_write.py", tmp_path / "upsert_trips.py")
     packages = tmp_path / "packages"
-    packages.mkdir()
-    for name in ("airflow_occ_provider", *INSTALLED):
-        (packages / name).symlink_to(Path(find_spec(name).origin).parent)
+    link_packages(packages)
     environment = {**hudi_stack.environment, "ZOOKEEPER": hudi_stack.zookeeper.hosts}
     environment["PYTHONPATH"] = str(packages)
     without_site = [sys.executable, "-S"]  # so no package of this environment is found
@@ -74,10 +69,6 @@ def start(tmp_path, hudi_stack):
     for process in started:
         process.kill()
         process.wait()
-
-
-def test_the_program_is_short():
-    assert len([line for line in PROGRAM.splitlines() if line]) <= 15
 
 
 def test_two_programs_lose_and_retry_and_a_run_never_writes_twice(start, tmp_path):

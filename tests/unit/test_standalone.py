@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from contextlib import closing
 
 import pytest
@@ -26,6 +28,7 @@ from airflow_occ_provider.standalone import (
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.flag import Flag
 from tests.support.patched import only_in
+from tests.support.standalone_site import PROGRAM, link_packages
 
 SECRET = "a/b+c=d"
 
@@ -58,6 +61,19 @@ def spec(tmp_path):
 
 def journal_of(tmp_path):
     return json.loads((tmp_path / "journals" / "trips.1%2F2.json").read_text())
+
+
+def test_the_program_of_the_page_is_short_and_needs_only_what_the_page_installs(tmp_path):
+    assert len([line for line in PROGRAM.splitlines() if line]) <= 15
+    link_packages(tmp_path / "packages")
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import airflow_occ_provider.standalone"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "packages")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
 
 
 def test_a_secret_is_not_on_the_command_line(tmp_path):
