@@ -45,9 +45,9 @@ class AdmissionRequest:
         :raises LockUnreachableError: if the lock service does not answer in time.
         """
         wanted = tuple(scopes)
-        asked, known = "; ".join(map(str, wanted)), self.run.record.queue_entry
+        recorded = self.run.record.queue_entry
         digest = hashlib.sha256(repr(wanted).encode()).hexdigest()
-        entry = self._entry(known.asked if known and is_held else digest)
+        entry = self._entry(recorded.asked if recorded and is_held else digest)
         was_queued = entry == self.run.record.queue_entry
         # Recorded before it is queued: if this process dies in between, the next one finds it.
         self.run.set_request(entry)
@@ -65,7 +65,8 @@ class AdmissionRequest:
             self._claim_longer()
         status = self.service.status(ticket)
         state = "Holds" if status.held else "Queued for"
-        self.log.info("%s %s; order token %s.", state, asked, ticket.order_token)
+        scope_text = "; ".join(map(str, wanted))
+        self.log.info("%s %s; order token %s.", state, scope_text, ticket.order_token)
         if not status.held:
             self.log.info("%s", status)
             self.log.info("A request that is not renewed within its TTL is removed by the next waiter.")
@@ -115,11 +116,11 @@ class AdmissionRequest:
         self.service.renew(ticket, claim_ttl_ms)
         return AdmissionWait(ticket, self.terms.ttl_ms, claim_ttl_ms, 0)
 
-    def _entry(self, asked: str) -> QueueEntry:
-        known, this_try = self.run.record.queue_entry, self.run.now.number
-        if known is None or known.asked != asked:
-            earlier = (*known.earlier, known.request_id)[-_EARLIER_KEPT:] if known else ()
-            return QueueEntry(uuid.uuid4().hex, asked, now_ms(), this_try, earlier)
-        if known.try_number == this_try:
-            return known
-        return replace(known, since_ms=now_ms(), try_number=this_try)
+    def _entry(self, digest: str) -> QueueEntry:
+        recorded, this_try = self.run.record.queue_entry, self.run.now.number
+        if recorded is None or recorded.asked != digest:
+            earlier = (*recorded.earlier, recorded.request_id)[-_EARLIER_KEPT:] if recorded else ()
+            return QueueEntry(uuid.uuid4().hex, digest, now_ms(), this_try, earlier)
+        if recorded.try_number == this_try:
+            return recorded
+        return replace(recorded, since_ms=now_ms(), try_number=this_try)

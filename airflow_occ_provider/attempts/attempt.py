@@ -93,7 +93,7 @@ class Attempt:
         recorder, driver = self.recorder, self.driver
         code = driver.exit_code or 0
         recorder.ended(code, log_read=driver.log_read, was_stopped=driver.stop is not None)
-        found = settle(
+        settlement = settle(
             self.table,
             self.signature,
             recorder.log,
@@ -104,13 +104,13 @@ class Attempt:
             log_is_read=driver.log_read,
             commits=self.commits,
         )
-        if found.outcome is Outcome.JOB_ERROR and self._never_ran():
-            found = replace(found, outcome=Outcome.NOT_STARTED)
-        if found.error():
-            found = self.explain(found, recorder.seconds, is_judged)
-        recorder.settled(found)
-        self.on_settled(found.outcome, recorder.seconds)
-        return found
+        if settlement.outcome is Outcome.JOB_ERROR and self._never_ran():
+            settlement = replace(settlement, outcome=Outcome.NOT_STARTED)
+        if settlement.error():
+            settlement = self.explain(settlement, recorder.seconds, is_judged)
+        recorder.settled(settlement)
+        self.on_settled(settlement.outcome, recorder.seconds)
+        return settlement
 
     def _never_ran(self) -> bool:
         """Whether a log that was read to its end shows nothing of the runner, which runs the job."""

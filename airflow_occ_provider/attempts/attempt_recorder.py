@@ -191,7 +191,7 @@ def audit_task_run(
     """
     if len(commits) > 1 and expected is Commits.ONE:
         logger.warning("This task run has %s commits in the table, not one.", len(commits))
-    for found in dangling(record.attempts, snapshot):
-        if found.visible:
-            raise found.error()
-        logger.warning("%s. Readers do not see them. Remedy: %s", found.message, found.remedy)
+    for orphaned in dangling(record.attempts, snapshot):
+        if orphaned.visible:
+            raise orphaned.error()
+        logger.warning("%s. Readers do not see them. Remedy: %s", orphaned.message, orphaned.remedy)

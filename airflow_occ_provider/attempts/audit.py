@@ -98,8 +98,10 @@ def audit_table(table: HudiTable, snapshot: Snapshot) -> tuple[Loss, ...]:
 
     :returns: those with missing files that nothing accounts for, oldest first.
     """
-    writes = ((one, snapshot.reader.commit(one)) for one in snapshot.timeline.completed_writes())
-    commits = [(one, metadata) for one, metadata in writes if metadata]
+    writes = (
+        (instant, snapshot.reader.commit(instant)) for instant in snapshot.timeline.completed_writes()
+    )
+    commits = [(instant, metadata) for instant, metadata in writes if metadata]
     losses = _losses(table, snapshot, commits)
     return tuple(loss for loss in losses if loss.missing)
 

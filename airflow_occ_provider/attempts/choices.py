@@ -41,36 +41,36 @@ _OF_BOOL: dict[type[StrEnum], tuple[StrEnum, StrEnum]] = {
 }
 
 
-def choice(field: str, choices: type[Choice], given: object) -> Choice:
+def choice(field: str, choices: type[Choice], argument: object) -> Choice:
     """Return the choice that an argument of an operator names.
 
-    :param given: a choice or its name; of a choice that is a switch, also ``True`` and ``False``,
+    :param argument: a choice or its name; of a choice that is a switch, also ``True`` and ``False``,
         or their text.
     :raises ConfigurationError: for anything else.
     """
-    refuse_template(field, given)
-    if choices in _OF_BOOL and str(given).strip().lower() in ("true", "false"):
-        given = _OF_BOOL[choices][switch(field, given)]
+    refuse_template(field, argument)
+    if choices in _OF_BOOL and str(argument).strip().lower() in ("true", "false"):
+        argument = _OF_BOOL[choices][switch(field, argument)]
     try:
-        return choices(str(given))
+        return choices(str(argument))
     except ValueError as error:
-        known = ", ".join(repr(one.value) for one in choices)
+        names = ", ".join(repr(member.value) for member in choices)
         raise ConfigurationError(
-            field, f"{given!r} is not known", remedy=f"use one of {known}"
+            field, f"{argument!r} is not known", remedy=f"use one of {names}"
         ) from error
 
 
-def resolution_choice(given: object) -> Strategy | None:
+def resolution_choice(argument: object) -> Strategy | None:
     """Return the named conflict resolution strategy; ``None`` leaves it to Hudi."""
-    return None if given is None else choice("conflict_resolution", Strategy, given)
+    return None if argument is None else choice("conflict_resolution", Strategy, argument)
 
 
-def constant_options(given: object) -> dict[str, Any]:
+def constant_options(argument: object) -> dict[str, Any]:
     """Return the Hudi options that are known when the DAG is parsed.
 
     Templates and XComs are not known by then.
     """
-    options = given if isinstance(given, Mapping) else {}
+    options = argument if isinstance(argument, Mapping) else {}
     constant = (str, int, float)
     return {
         str(key): value
@@ -79,17 +79,17 @@ def constant_options(given: object) -> dict[str, Any]:
     }
 
 
-def refuse_foreign(given: Iterable[str], foreign: Iterable[str], why: str) -> None:
+def refuse_foreign(names: Iterable[str], foreign: Iterable[str], why: str) -> None:
     """Refuse arguments that an operator sets itself, or does not use.
 
     :raises ConfigurationError: with the first of them.
     """
-    found = sorted(set(foreign).intersection(given))
-    if found:
-        raise ConfigurationError(found[0], why, remedy="leave it out")
+    refused = sorted(set(foreign).intersection(names))
+    if refused:
+        raise ConfigurationError(refused[0], why, remedy="leave it out")
 
 
-def refuse_unfit(given: Mapping[str, object]) -> None:
+def refuse_unfit(arguments: Mapping[str, object]) -> None:
     """Refuse arguments of ``SparkSubmitOperator`` that cannot be made safe.
 
     They exist from version 6.1 of the Spark provider on.
@@ -97,5 +97,5 @@ def refuse_unfit(given: Mapping[str, object]) -> None:
     :raises ConfigurationError: with the first of them, and the remedy.
     """
     for name, (why, remedy) in _UNFIT.items():
-        if given.get(name):
+        if arguments.get(name):
             raise ConfigurationError(name, why, remedy=remedy)

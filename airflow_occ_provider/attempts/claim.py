@@ -65,10 +65,10 @@ class Claim:
         :param table: its configuration; empty if there is no table yet.
         """
         for path in self.partitions or ():
-            found = rejection_reason(path, table) if table.exists else None
-            if found:
+            problem = rejection_reason(path, table) if table.exists else None
+            if problem:
                 raise ConfigurationError(
-                    "scope", f"{path!r} {found}", remedy="name partitions as they stand in the table"
+                    "scope", f"{path!r} {problem}", remedy="name partitions as they stand in the table"
                 )
 
     @property
@@ -106,9 +106,9 @@ class Claim:
         mode = options.get(_SQL_OVERWRITE, "").strip()
         return self.overwrites or bool(mode) or operation in _OVERWRITES
 
-    def beside(self, asked: Scope) -> tuple[Scope, ...]:
+    def beside(self, scope: Scope) -> tuple[Scope, ...]:
         """Return the other scopes of the same request: a hint excludes only other hints."""
-        is_hint = self.hint and asked.mode is Mode.SHARED
+        is_hint = self.hint and scope.mode is Mode.SHARED
         return (Scope.of(f"{self.table}{HINTS}", self.hint),) if is_hint else ()
 
     def declared(self, options: Mapping[str, str]) -> Scope | None:
@@ -149,14 +149,14 @@ class ServiceClaim(Claim):
         )
         return Scope.of(self.table, self.partitions, mode if escalation is None else Mode.EXCLUSIVE)
 
-    def beside(self, asked: Scope) -> tuple[Scope, ...]:
+    def beside(self, scope: Scope) -> tuple[Scope, ...]:
         """Return a scope that excludes only other services of the same kind.
 
         It is empty if the service runs alone. Two services that ran one plan would delete each other's
         files: Hudi rolls an inflight clustering back without a check whether a process runs it
         (1.2.0, ``BaseHoodieTableServiceClient.cluster``).
         """
-        if asked.mode is Mode.EXCLUSIVE:
+        if scope.mode is Mode.EXCLUSIVE:
             return ()
         return (Scope.of(f"{self.table}/.hoodie/{self.service}", None),)
 
@@ -165,9 +165,9 @@ class ServiceClaim(Claim):
 
         A compaction cannot be limited to a part of its table.
         """
-        asked = self.scope(options, None)
-        whole = self.service is Service.COMPACTION and asked.mode is Mode.EXCLUSIVE
-        return asked if whole or self.partitions else None
+        scope = self.scope(options, None)
+        whole = self.service is Service.COMPACTION and scope.mode is Mode.EXCLUSIVE
+        return scope if whole or self.partitions else None
 
 
 def prefers_writers(options: Mapping[str, str]) -> bool:
@@ -183,16 +183,16 @@ def inherited(scope: Scope, declared: Scope | None, leases: Sequence[QueuedReque
     """
     if not leases:
         return scope
-    held = [own for own in leases[0].request.scopes if own.table == scope.table]
+    held = [lease_scope for lease_scope in leases[0].request.scopes if lease_scope.table == scope.table]
     if declared is None:
         return held[0] if held else scope
-    return scope if any(own.covers(scope) for own in held) else declared
+    return scope if any(lease_scope.covers(scope) for lease_scope in held) else declared
 
 
 def leases_above(owner: Owner, table: str, of_run: Iterable[QueuedRequest]) -> list[QueuedRequest]:
     """Return the leases of a task's run on a table that admit the task."""
-    owners = ((one, one.request.owner) for one in of_run if table in one.request.tables)
-    return [one for one, above in owners if owner.is_within(above) and owner.path != above.path]
+    owners = ((lease, lease.request.owner) for lease in of_run if table in lease.request.tables)
+    return [lease for lease, above in owners if owner.is_within(above) and owner.path != above.path]
 
 
 def known_options(

@@ -71,12 +71,12 @@ class CleanRun:
         :param drive: runs the driver once; returns its exit code, and what its log says.
         """
         before = self.observe()
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             exit_code, reading = drive()
             admitted.refuse_if_lost()
             if not exit_code:
                 break
-            self._refuse(exit_code, reading, is_last=not left)
+            self._refuse(exit_code, reading, is_last=not tries_left)
             self.log.info("Another clean of the table got in the way; trying again.")
             time.sleep(_PAUSE_S)
         cleaning = verify(self.table, self.rule, before)
@@ -101,8 +101,8 @@ class CleanRun:
         if has_collided(reading.lines) and not is_last:
             return
         if reading.outcome in _SAID_BY_THE_LOG:
-            known = Settlement(reading.outcome, lines=reading.lines, exit_code=exit_code).error()
-            raise known or AssertionError("not reached")
+            error = Settlement(reading.outcome, lines=reading.lines, exit_code=exit_code).error()
+            raise error or AssertionError("not reached")
         raise FenceError(
             f"the lazy clean of {self.path} failed (exit code {exit_code}): {' '.join(reading.lines)}",
             remedy="correct what the task's log shows; a clean may be run again at any time",
@@ -122,8 +122,8 @@ class CleanRun:
             self.log.error("Data loss: %s", loss)
 
     def _log_left(self, cleaning: Cleaning) -> None:
-        for one in cleaning.left:
-            self.log.warning("Left: %s", one)
+        for residue in cleaning.residues:
+            self.log.warning("Left: %s", residue)
 
 
 def run_clean(

@@ -24,7 +24,7 @@ class Cleaning:
 
     :param dead: requested times of the pending writes that Hudi counts as dead before it.
     :param rolled_back: requested times of those that were pending before and that a rollback names now.
-    :param left: what still exists, and what no procedure of Hudi removes.
+    :param residues: what still exists, and what no procedure of Hudi removes.
     :param cleaned_files: how many files the cleans that completed meanwhile deleted; ``None`` if none
         completed.
     :param losses: completed writes with missing files that no clean accounts for.
@@ -32,7 +32,7 @@ class Cleaning:
 
     dead: tuple[str, ...]
     rolled_back: tuple[str, ...] = ()
-    left: tuple[Residue, ...] = ()
+    residues: tuple[Residue, ...] = ()
     cleaned_files: int | None = None
     losses: tuple[Loss, ...] = ()
 
@@ -41,7 +41,7 @@ class Cleaning:
         return {
             "dead": list(self.dead),
             "rolled_back": list(self.rolled_back),
-            "left": [one.to_json() for one in self.left],
+            "left": [residue.to_json() for residue in self.residues],
             "cleaned_files": self.cleaned_files,
             "dry_run": dry_run,
         }
@@ -50,7 +50,7 @@ class Cleaning:
 def foresee(table: HudiTable, rule: HeartbeatRule) -> tuple[Cleaning, Observation]:
     """Return what a lazy clean would find now, and the writers of the table."""
     observation = WriterWatch(table, rule).observe()
-    return Cleaning(dead_writes(observation), left=residues(table, rule)), observation
+    return Cleaning(dead_writes(observation), residues=residues(table, rule)), observation
 
 
 def verify(table: HudiTable, rule: HeartbeatRule, before: Observation) -> Cleaning:
@@ -59,17 +59,17 @@ def verify(table: HudiTable, rule: HeartbeatRule, before: Observation) -> Cleani
     dead = dead_writes(before)
     fates = {time: after.writer(time).fate for time in before.pending}
     rolled_back = tuple(time for time, fate in fates.items() if fate is Fate.ROLLED_BACK)
-    left = (*_writes_left(after, dead), *residues(table, rule, given_up=rolled_back))
-    known = {one.file_name for one in before.snapshot.timeline}
+    remains = (*_writes_left(after, dead), *residues(table, rule, given_up=rolled_back))
+    old_files = {instant.file_name for instant in before.snapshot.timeline}
     cleans = [
-        after.snapshot.reader.deleted_names(one)
-        for one in after.snapshot.timeline
-        if one.action == "clean" and one.completed and one.file_name not in known
+        after.snapshot.reader.deleted_names(instant)
+        for instant in after.snapshot.timeline
+        if instant.action == "clean" and instant.completed and instant.file_name not in old_files
     ]
     return Cleaning(
         dead,
         rolled_back,
-        tuple(sorted(left, key=lambda one: (one.instant, one.path))),
+        tuple(sorted(remains, key=lambda residue: (residue.instant, residue.path))),
         sum(map(len, cleans)) if cleans else None,
         audit_table(table, after.snapshot),
     )
@@ -99,23 +99,23 @@ def describe_writer(writer: Writer) -> str:
 
 
 def _writes_left(after: Observation, dead: Collection[str]) -> list[Residue]:
-    left = []
+    remains = []
     for time in dead:
         writer = after.writer(time)
         if writer.fate is Fate.GONE:
             proof = f"instant {time} has left the timeline, and no rollback there names it"
-            left.append(
+            remains.append(
                 Residue(Kind.WRITE, time, after.snapshot.config.timeline_folder, proof, _ASK_HUDI)
             )
         elif not writer.fate.over:
-            left.append(pending_residue(after, writer))
-    return left
+            remains.append(pending_residue(after, writer))
+    return remains
 
 
 def pending_residue(observation: Observation, writer: Writer) -> Residue:
     """Return a pending write as a residue of the table."""
-    known = observation.snapshot.timeline.find(writer.instant)
-    path = f"{observation.snapshot.config.timeline_folder}/{known.file_name if known else ''}"
+    instant = observation.snapshot.timeline.find(writer.instant)
+    path = f"{observation.snapshot.config.timeline_folder}/{instant.file_name if instant else ''}"
     remedy = _WAIT if writer.fate.beating else _CLEAN
     return Residue(Kind.WRITE, writer.instant, path, describe_writer(writer), remedy)
 

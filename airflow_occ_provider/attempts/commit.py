@@ -166,7 +166,8 @@ class _Search:
 
     def _commits(self) -> Iterator[Commit]:
         active = self._ordered(self.snapshot.timeline.completed_writes())
-        first = sum(one.time in self.reported for one in active) or 1  # mostly it is one of these
+        # Mostly it is one of those that the driver reported.
+        first = sum(instant.time in self.reported for instant in active) or 1
         starts = [0, *range(first, len(active), _AT_ONCE)]
         for start, end in zip(starts, [*starts[1:], len(active)], strict=True):
             batch = active[start:end]
@@ -178,7 +179,7 @@ class _Search:
                 yield from self._commit(instant, content)
         if self._may_be_archived():
             history = self.snapshot.history(self.before.moment_ms)
-            for instant in self._ordered([one for one in history if one.is_write]):
+            for instant in self._ordered([archived for archived in history if archived.is_write]):
                 yield from self._commit(instant, self._content(instant) or _undecodable(instant))
 
     def _ordered(self, writes: Sequence[Instant]) -> list[Instant]:
@@ -306,7 +307,7 @@ def run_commits(
     """
     writes = snapshot.timeline.completed_writes()
     later = (write for write in writes if write.time not in before.commits)
-    commits = (Commit(one, metadata) for one in later if (metadata := snapshot.reader.commit(one)))
+    commits = (Commit(write, metadata) for write in later if (metadata := snapshot.reader.commit(write)))
     is_signed, is_recorded = _signed_by(identities), _among(recorded)
     return [commit for commit in commits if is_signed(commit) or is_recorded(commit)]
 
@@ -321,15 +322,15 @@ def facts_of(commits: Sequence[Commit], most: int = MOST_PARTITIONS) -> dict[str
     """
     if not commits:
         return NO_COMMIT
-    metadata = [commit.metadata for commit in commits]
-    partitions = tuple(dict.fromkeys(path for one in metadata for path in one.partitions))
-    groups = frozenset[FileGroupId]().union(*(one.file_groups | one.replaced for one in metadata))
+    writes = [commit.metadata for commit in commits]
+    partitions = tuple(dict.fromkeys(path for write in writes for path in write.partitions))
+    groups = frozenset[FileGroupId]().union(*(write.file_groups | write.replaced for write in writes))
     return {
         **commits[-1].facts(most),
         "instants": [commit.instant.time for commit in commits[-most:]],
         "partitions": list(partitions[:most]),
         "file_groups": len(groups),
-        "records": sum(one.records for one in metadata),
+        "records": sum(write.records for write in writes),
         **({"partitions_left_out": len(partitions) - most} if len(partitions) > most else {}),
     }
 
@@ -339,10 +340,10 @@ def _refuse_unsigned(search: _Search, recorded: Sequence[str]) -> None:
         is_own = commit.instant.time in recorded and not commit.metadata.is_table_service
         return is_own and not Signature.from_extra(commit.metadata.extra)
 
-    found = search.first(unsigned) if recorded else None
-    if found:
+    commit = search.first(unsigned) if recorded else None
+    if commit:
         raise CommitStateUnknownError(
-            f"commit state unknown: {found.instant} was completed by an earlier try, but it is not "
+            f"commit state unknown: {commit.instant} was completed by an earlier try, but it is not "
             "signed",
             remedy="leave hoodie.datasource.write.commitmeta.key.prefix alone in the job; if that "
             "commit is this task's work, mark the task as success, else delete hudi_write from its "

@@ -60,54 +60,59 @@ def examine(
     snapshot = table.snapshot()
     done = snapshot.timeline.completed_writes()
     read = map_concurrently(snapshot.reader.commit, done)
-    known = {one: found for one, found in read.items() if found}
-    times = snapshot.times_of(known)
-    operations = [completed_operation(one, found, None, times[one]) for one, found in known.items()]
+    written = {instant: metadata for instant, metadata in read.items() if metadata}
+    times = snapshot.times_of(written)
+    operations = [
+        completed_operation(instant, metadata, None, times[instant])
+        for instant, metadata in written.items()
+    ]
     faults = _faults(snapshot, rule)
-    found = [
+    findings = [
         *damage.damaged_files(faults),
-        *_of_commits(snapshot, known, operations),
-        *(_of_lock(table, lock, known, operations) if lock else ()),
+        *_of_commits(snapshot, written, operations),
+        *(_of_lock(table, lock, written, operations) if lock else ()),
         *_of_lock_files(table, lock),
-        *_of_pending(table, snapshot, known, rule),
-        *_of_data_files(table, snapshot, known, faults),
+        *_of_pending(table, snapshot, written, rule),
+        *_of_data_files(table, snapshot, written, faults),
         *map(_left, residues(table, rule)),
     ]
-    return tuple(sorted(found, key=lambda one: (_ORDER.index(one.severity), one.check, one.instants)))
+    findings.sort(key=lambda finding: (_ORDER.index(finding.severity), finding.check, finding.instants))
+    return tuple(findings)
 
 
 def _faults(snapshot: Snapshot, rule: HeartbeatRule) -> dict[Instant, str]:
     """Return the instants with a damaged file, without pending ones whose file may still be written."""
     now_ms = _now_ms()
     faults = map_concurrently(snapshot.reader.examine, snapshot.timeline)
-    times = snapshot.times_of(one for one, fault in faults.items() if fault)
+    times = snapshot.times_of(instant for instant, fault in faults.items() if fault)
     return {
-        one: faults[one]
-        for one, each in times.items()
-        if one.completed or now_ms - max(filter(None, each), default=0) > rule.tolerance_ms
+        instant: faults[instant]
+        for instant, instant_times in times.items()
+        if instant.completed or now_ms - max(filter(None, instant_times), default=0) > rule.tolerance_ms
     }
 
 
 def _of_data_files(
     table: HudiTable,
     snapshot: Snapshot,
-    known: Mapping[Instant, CommitMetadata],
+    written: Mapping[Instant, CommitMetadata],
     faults: Collection[Instant],
 ) -> Iterator[Finding]:
-    if not any(one.action in _REMOVING for one in faults):  # else it is not known what they removed
+    # A damaged file of a removal does not show what was removed.
+    if not any(instant.action in _REMOVING for instant in faults):
         yield from map(_lost, audit_table(table, snapshot))
     try:
-        for one in unnamed_files(snapshot, known):
-            yield _unnamed(one)
+        for files in unnamed_files(snapshot, written):
+            yield _unnamed(files)
     except HistoryUnreadableError as error:
         yield Finding("history_unread", Severity.NOTICE, (), error.message, error.remedy)
 
 
 def _of_lock_files(table: HudiTable, lock: LockConnection | None) -> Iterator[Finding]:
-    own = lock_file(table, lock.options(table.path)) if lock else None
-    files = {one.path: one for one in (*lock_files_beside(table), own) if one and one.held}
-    held = [locks.HeldFile(path, one.since_ms) for path, one in files.items() if one.since_ms]
-    yield from locks.held_lock_files(held, _now_ms())
+    our_file = lock_file(table, lock.options(table.path)) if lock else None
+    files = {file.path: file for file in (*lock_files_beside(table), our_file) if file and file.held}
+    held_files = [locks.HeldFile(path, file.since_ms) for path, file in files.items() if file.since_ms]
+    yield from locks.held_lock_files(held_files, _now_ms())
 
 
 def _now_ms() -> int:
@@ -116,29 +121,29 @@ def _now_ms() -> int:
 
 def _of_commits(
     snapshot: Snapshot,
-    known: Mapping[Instant, CommitMetadata],
+    written: Mapping[Instant, CommitMetadata],
     operations: Sequence[ConcurrentOperation],
 ) -> Iterator[Finding]:
     mode = snapshot.config.concurrency_mode
-    if not any(is_non_blocking(one, mode) for one in operations):
+    if not any(is_non_blocking(operation, mode) for operation in operations):
         yield from commits.unchecked_commits(operations)
         yield from commits.possible_duplicates(operations, has_keys=snapshot.config.has_record_keys)
     yield from commits.completion_times(snapshot.timeline)
     yield from commits.colliding_instants(snapshot.timeline)
     yield from clocks.time_zones(operations)
     yield from clocks.fast_clocks(operations)
-    yield from writers.unsigned_writes(known)
-    yield from writers.mixed_releases(snapshot.config.version, known)
+    yield from writers.unsigned_writes(written)
+    yield from writers.mixed_releases(snapshot.config.version, written)
 
 
 def _of_lock(
     table: HudiTable,
     lock: LockConnection,
-    known: Mapping[Instant, CommitMetadata],
+    written: Mapping[Instant, CommitMetadata],
     operations: Sequence[ConcurrentOperation],
 ) -> Iterator[Finding]:
     options = lock.options(table.path)
-    signed = {one.time for one, commit in known.items() if writers.is_signed(commit)}
+    signed = {instant.time for instant, commit in written.items() if writers.is_signed(commit)}
     use = lock_use(lock, table, options)
     if use:
         yield from locks.unshared_lock(use, operations, signed)
@@ -147,42 +152,51 @@ def _of_lock(
 
 
 def _of_pending(
-    table: HudiTable, snapshot: Snapshot, known: Mapping[Instant, CommitMetadata], rule: HeartbeatRule
+    table: HudiTable, snapshot: Snapshot, written: Mapping[Instant, CommitMetadata], rule: HeartbeatRule
 ) -> Iterator[Finding]:
     writing = pending_writers(table, snapshot, rule)
-    beats = {one.operation.instant: one.heartbeat for one in writing}
-    yield from _of_rollbacks(snapshot, known, beats, rule)
+    beats = {writer.operation.instant: writer.heartbeat for writer in writing}
+    yield from _of_rollbacks(snapshot, written, beats, rule)
     now_ms = _now_ms()
     dated = snapshot.times_of(beats)
-    ages = {one: now_ms - max(filter(None, each), default=now_ms) for one, each in dated.items()}
-    stuck = [one for one, age_ms in ages.items() if age_ms >= STUCK_AFTER_MS]
+    ages = {
+        instant: now_ms - max(filter(None, instant_times), default=now_ms)
+        for instant, instant_times in dated.items()
+    }
+    stuck = [instant for instant, age_ms in ages.items() if age_ms >= STUCK_AFTER_MS]
     yield from writers.pending_without_heartbeat(beats, stuck)
     yield from stuck_actions(pending_actions(snapshot, rule), now_ms)
-    kinds = map_concurrently(lambda one: _marker_kind(table, one), [one.time for one in beats])
+    kinds = map_concurrently(
+        lambda instant: _marker_kind(table, instant), [instant.time for instant in beats]
+    )
     yield from writers.mixed_markers({time: kind for time, kind in kinds.items() if kind})
     services = pending_table_services(snapshot, rule)
-    plans = [(one.operation, one.heartbeat) for one in services]
+    plans = [(service.operation, service.heartbeat) for service in services]
     yield from writers.stuck_services(plans, now_ms, STUCK_AFTER_MS)
-    dead = [one.operation.instant for one in (*writing, *services) if not one.live]
+    dead = [writer.operation.instant for writer in (*writing, *services) if not writer.live]
     yield from writers.held_back_archival(snapshot.timeline.completed_writes(), dead, MOST_COMMITS)
 
 
 def _of_rollbacks(
     snapshot: Snapshot,
-    known: Mapping[Instant, CommitMetadata],
+    written: Mapping[Instant, CommitMetadata],
     beats: Mapping[Instant, Heartbeat],
     rule: HeartbeatRule,
 ) -> Iterator[Finding]:
     timeline = snapshot.timeline
-    named = {one: victims for one, victims in snapshot.rollbacks() if one.action == "rollback"}
+    named = {
+        instant: victims for instant, victims in snapshot.rollbacks() if instant.action == "rollback"
+    }
     if not named:
         return
     times = snapshot.times_of(timeline)
-    found = [rollbacks.SeenRollback(_outline(one, times), names) for one, names in named.items()]
-    services = {one.time for one, commit in known.items() if commit.is_table_service}
-    yield from rollbacks.eager_rollbacks(timeline, found, beats, services)
-    writes = [_outline(one, times) for one in timeline if one.is_write]
-    yield from rollbacks.hasty_rollbacks(timeline, found, writes, rule)
+    seen_rollbacks = [
+        rollbacks.SeenRollback(_outline(instant, times), names) for instant, names in named.items()
+    ]
+    services = {instant.time for instant, commit in written.items() if commit.is_table_service}
+    yield from rollbacks.eager_rollbacks(timeline, seen_rollbacks, beats, services)
+    writes = [_outline(instant, times) for instant in timeline if instant.is_write]
+    yield from rollbacks.hasty_rollbacks(timeline, seen_rollbacks, writes, rule)
 
 
 def _outline(instant: Instant, times: Mapping[Instant, Times]) -> ConcurrentOperation:
@@ -203,7 +217,7 @@ def _lost(loss: Loss) -> Finding:
 
 
 def _unnamed(files: UnnamedFiles) -> Finding:
-    seen = (
+    visibility = (
         "readers treat them as committed"
         if files.are_visible
         else ("readers do not see them yet, but will once the timeline has moved past them")
@@ -212,7 +226,7 @@ def _unnamed(files: UnnamedFiles) -> Finding:
         "unnamed_files",
         Severity.WARNING,
         (files.instant,),
-        f"no commit names {some(files.paths)}, which a write of {files.instant} left: {seen}",
+        f"no commit names {some(files.paths)}, which a write of {files.instant} left: {visibility}",
         f"remove them with Hudi's HoodieRepairTool, for instant {files.instant}, after a backup",
     )
 

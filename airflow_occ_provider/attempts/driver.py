@@ -44,7 +44,7 @@ class Driver:
     :param handle: of a driver that runs already; ``None`` until it is started.
     :param stop: why it was, or is to be, stopped.
     :param planned: the partitions of its writes' workload profiles, as another process has read them.
-    :param found: another process's finding that Hudi would refuse its write, if there was one.
+    :param doomed: another process's finding that Hudi would refuse its write, if there was one.
     :param stop_for: returns the reason to end it for an exception that interrupts its task, if there is
         one that says more than the driver's end.
     :param show: shows its recorded handle to people.
@@ -58,7 +58,7 @@ class Driver:
     handle: Handle | None = None
     stop: Stop | None = None
     planned: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    found: DoomedWrite | None = None
+    doomed: DoomedWrite | None = None
     stop_for: Callable[[BaseException], Stop | None] = lambda _: None
     show: Callable[[Handle], object] = lambda _: None
     log_read: bool = field(default=False, init=False)

@@ -22,7 +22,7 @@ from airflow_occ_provider.attempts.settle import (
 )
 from airflow_occ_provider.attempts.submission import remove_leftovers
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Submitter
-from airflow_occ_provider.attempts.survivor import Fence, Settled, TableWrites, Wait, judge
+from airflow_occ_provider.attempts.survivor import Fence, Settled, Wait, WriteStates, judge
 from airflow_occ_provider.errors import (
     CommitStateUnknownError,
     DataLossError,
@@ -88,7 +88,9 @@ class EarlierTries:
                 signed=self.signed,
             )
         except DataLossError as loss:
-            if not any(loss.instant in one.instants and not one.end for one in record.attempts):
+            if not any(
+                loss.instant in attempt.instants and not attempt.end for attempt in record.attempts
+            ):
                 raise
             raise DataLossError(
                 f"{loss.message}. The lazy clean that fenced the driver of an earlier try did it, while "
@@ -99,8 +101,8 @@ class EarlierTries:
             ) from loss
         if commit is None or (self.commits is Commits.MANY and not self._is_done(commit)):
             return None
-        own = (one for one in record.attempts if one.identity in record.identities)
-        cleared = any(one.max_tries != self.run.now.max_tries for one in own)
+        max_tries = self.run.now.max_tries
+        cleared = any(attempt.max_tries != max_tries for attempt in record.own_attempts)
         if cleared and record.digest != digest:
             raise CommitStateUnknownError(
                 f"commit {commit.instant.time} of this task run was made with another application, "
@@ -116,9 +118,7 @@ class EarlierTries:
 
     def _is_done(self, commit: Commit) -> bool:
         """Whether the attempt that made a commit, or a later one, has done the work."""
-        attempts = [
-            one for one in self.run.record.attempts if one.identity in self.run.record.identities
-        ]
+        attempts = self.run.record.own_attempts
         author = self._author(commit)
         later = attempts[attempts.index(author) :] if author else attempts
         if any(attempt.ended_well and attempt.outcome in _OF_A_DONE_JOB for attempt in later):
@@ -151,18 +151,22 @@ class EarlierTries:
             return  # its own try has told it
         snapshot = self.open_table(table).snapshot()
         instants = filter(None, map(snapshot.timeline.find, author.instants))
-        writes = [one.time for one in instants if one.completed and not is_service(snapshot, one)]
+        writes = [
+            write.time for write in instants if write.completed and not is_service(snapshot, write)
+        ]
         if len(writes) > 1:
             raise several_commits(", ".join(writes))
 
     def _author(self, commit: Commit) -> AttemptRecord | None:
         """Return the attempt that made a commit, if it is recorded."""
         signed = Signature.from_extra(commit.metadata.extra)
-        attempts = [
-            one for one in self.run.record.attempts if one.identity in self.run.record.identities
-        ]
-        by_instant = (one for one in attempts if commit.instant.time in one.instants)
-        by_try = (one for one in reversed(attempts) if signed and one.try_number == signed.try_number)
+        attempts = self.run.record.own_attempts
+        by_instant = (attempt for attempt in attempts if commit.instant.time in attempt.instants)
+        by_try = (
+            attempt
+            for attempt in reversed(attempts)
+            if signed and attempt.try_number == signed.try_number
+        )
         return next(by_instant, None) or next(by_try, None)
 
     def _refuse_unrecorded(self, table: HudiTable, signature: Signature) -> None:
@@ -196,7 +200,7 @@ class EarlierTries:
         for attempt in self.run.record.unsettled:
             if attempt.end:
                 table = self.open_table(attempt.table)
-                pending = {one.time for one in table.snapshot().timeline.pending_writes()}
+                pending = {write.time for write in table.snapshot().timeline.pending_writes()}
                 self._retire(attempt, table, [time for time in attempt.instants if time in pending])
             self.run.settle(attempt)
 
@@ -217,7 +221,7 @@ class EarlierTries:
     def _settle(self, attempt: AttemptRecord) -> Wait | None:
         table = self.open_table(attempt.table)
         for fences_left in reversed(range(_FENCES)):
-            state = TableWrites.at(table.snapshot(missing_ok=not attempt.instants), now_ms(), self.rule)
+            state = WriteStates.at(table.snapshot(missing_ok=not attempt.instants), now_ms(), self.rule)
             step = judge(attempt, state, self.run.record.waiting)
             if isinstance(step, Wait):
                 return step

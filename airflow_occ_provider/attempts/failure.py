@@ -94,12 +94,12 @@ def unrepeated(lines: Iterable[str]) -> list[str]:
 
     An exception's text often repeats that of its cause.
     """
-    kept: list[str] = []
+    unique: list[str] = []
     for line in lines:
         said = _LEADING.sub("", line)
-        if not any(said in other for other in kept):
-            kept.append(line)
-    return kept
+        if not any(said in other for other in unique):
+            unique.append(line)
+    return unique
 
 
 def _assembled(failure: Failure, step: int) -> str:
@@ -155,13 +155,13 @@ def _where(failure: Failure, step: int) -> str:
     return f" in {listed(failure.partitions, shown, 24 if step > 5 else 40)} ({groups})"
 
 
-def listed(given: Sequence[str], shown: int, length: int) -> str:
+def listed(texts: Sequence[str], shown: int, length: int) -> str:
     """Return the first names of several as text; a long one without its middle.
 
     :param shown: how many; the others are counted.
     """
-    names = [_elided(name, length) for name in given[:shown]]
-    more = len(given) - shown
+    names = [_elided(name, length) for name in texts[:shown]]
+    more = len(texts) - shown
     names += [f"{more} more"] if more > 0 else []
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 

@@ -139,7 +139,7 @@ class Signature:
         if IDENTITY_KEY not in extra:
             return None
         text: dict[str, Any] = {
-            one.name: extra.get(f"{SIGNATURE_PREFIX}{one.name}", "") for one in fields(cls)
+            label.name: extra.get(f"{SIGNATURE_PREFIX}{label.name}", "") for label in fields(cls)
         }
         text["map_index"] = _number(text["map_index"], -1)
         text["try_number"] = _number(text["try_number"], 1)

@@ -161,7 +161,7 @@ class MainClass(Job):
     def overwrites(self, table: HudiTable) -> bool:  # noqa: ARG002
         """Return whether Hudi Streamer is told to overwrite."""
         operations = [value for key, value in pairwise(self.arguments) if key == "--op"]
-        return any(str(one).upper().startswith("INSERT_OVERWRITE") for one in operations)
+        return any(str(operation).upper().startswith("INSERT_OVERWRITE") for operation in operations)
 
     def application(self, table: HudiTable) -> tuple[str, tuple[str, ...]]:
         """Return the file that calls the class."""
@@ -251,7 +251,7 @@ def _refuse_undeliverable(name: str, value: Any) -> None:
 def _modules(pickled: bytes) -> set[str]:
     """Return the top modules of the classes that a pickle of protocol 4 names."""
     texts: list[str] = []
-    found: set[str] = set()
+    modules: set[str] = set()
     memo: list[str] = []
     for operation, argument, _ in pickletools.genops(pickled):
         if operation.name in ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"):
@@ -261,8 +261,8 @@ def _modules(pickled: bytes) -> set[str]:
         elif operation.name in ("BINGET", "LONG_BINGET"):
             texts.append(memo[int(str(argument))])
         elif operation.name == "STACK_GLOBAL":
-            found.add(texts[-2].partition(".")[0])
-    return found
+            modules.add(texts[-2].partition(".")[0])
+    return modules
 
 
 def _undeliverable(name: str, value: Any, reason: str) -> ConfigurationError:
@@ -274,18 +274,18 @@ def _undeliverable(name: str, value: Any, reason: str) -> ConfigurationError:
     )
 
 
-def refuse_context(parameters: Iterable[str], given: Iterable[str]) -> None:
+def refuse_context(parameters: Iterable[str], arguments: Iterable[str]) -> None:
     """Refuse a function that names objects of Airflow's context.
 
     :param parameters: of the function.
-    :param given: those that have arguments of their own.
+    :param arguments: names of those that the call gives.
     :raises ConfigurationError: with the first of them.
     """
-    found = sorted(_OBJECTS_OF_CONTEXT.intersection(parameters).difference(given))
-    if found:
+    refused = sorted(_OBJECTS_OF_CONTEXT.intersection(parameters).difference(arguments))
+    if refused:
         raise ConfigurationError(
             "op_kwargs",
-            f"{found[0]} is an object of Airflow, which does not go to the driver",
+            f"{refused[0]} is an object of Airflow, which does not go to the driver",
             remedy="pass what the function needs of it as an argument, such as "
             "run_id='{{ run_id }}', or name text of the context, such as ds",
         )

@@ -176,15 +176,15 @@ class Journal:
 
     def begin_preflight(self, reason: str, instants: tuple[str, ...], now_ms: int) -> PreflightRecord:
         """Record what the driver of this try would lose to, and that it waits for that."""
-        found = PreflightRecord(self.now.number, now_ms, instants)
+        preflight = PreflightRecord(self.now.number, now_ms, instants)
         waiting = Waiting(reason, now_ms, instants)
-        self._save(replace(self.record, preflight=found, waiting=waiting))
-        return found
+        self._save(replace(self.record, preflight=preflight, waiting=waiting))
+        return preflight
 
     def end_preflight(self) -> None:
         """Record that the wait is over; the try that waited does not look again."""
-        found = self.record.preflight
-        ended = replace(found, instants=()) if found else None
+        preflight = self.record.preflight
+        ended = replace(preflight, instants=()) if preflight else None
         self._save(replace(self.record, preflight=ended, waiting=None))
 
     def stop_waiting(self) -> None:
@@ -196,8 +196,8 @@ class Journal:
         self._save(replace(self.record, succeeded=True, waiting=None))
 
     def _read(self) -> TaskRecord:
-        kept = self.store.get()
-        if kept is None:
+        stored = self.store.get()
+        if stored is None:
             fresh = TaskRecord(new_identity(self.labels))
             if self.now.number == 1 and not self.is_resumed:
                 return self._change(fresh)
@@ -208,7 +208,7 @@ class Journal:
             )
             return self._save(replace(fresh, was_lost=True))
         try:
-            record = TaskRecord.from_json(kept)
+            record = TaskRecord.from_json(stored)
         except (ValueError, KeyError, TypeError) as error:
             raise CommitStateUnknownError(
                 f"commit state unknown: the task's record {RECORD_KEY} cannot be understood ({error})",

@@ -34,8 +34,8 @@ def with_hint(claim: Claim, record: TaskRecord) -> Claim:
 
     That is what it was about to write when it gave way, and what it has learned, if it learns.
     """
-    known = record.learned
-    learned = known.paths if claim.learns and known and known.table == claim.table else ()
+    scope = record.learned
+    learned = scope.paths if claim.learns and scope and scope.table == claim.table else ()
     return replace(claim, hint=(*learned, *record.gave_way))
 
 
@@ -55,8 +55,8 @@ def learn(
     :param options: the job's effective Hudi options.
     :param sign: returns the signature that the task would write.
     """
-    known = run.record.learned
-    if not claim.learns or not claim.is_fenced(options) or (known and known.table == claim.table):
+    learned = run.record.learned
+    if not claim.learns or not claim.is_fenced(options) or (learned and learned.table == claim.table):
         return
     steady: frozenset[FileGroupId] = frozenset()
     try:
@@ -79,13 +79,13 @@ def changed_by_runs(
     makes new ones each time: the partitions that it replaced stand for them, with an empty file id.
     """
     runs: dict[str, frozenset[FileGroupId]] = {}
-    for one in newest_first:
-        signed = Signature.from_extra(one.metadata.extra)
-        if signed is None or signed.task != signature.task or one.metadata.wrote_nothing:
+    for commit in newest_first:
+        signed = Signature.from_extra(commit.metadata.extra)
+        if signed is None or signed.task != signature.task or commit.metadata.wrote_nothing:
             continue
         if signed.identity not in runs and len(runs) == MOST_RUNS:
             break
-        runs[signed.identity] = runs.get(signed.identity, frozenset()) | _changed(one)
+        runs[signed.identity] = runs.get(signed.identity, frozenset()) | _changed(commit)
     return list(runs.values())
 
 
@@ -118,8 +118,8 @@ def _newest(snapshot: Snapshot) -> Iterator[Commit]:
 
 def _found(steady: frozenset[FileGroupId], runs: int) -> str:
     if runs < LEAST_RUNS:
-        known = "none" if runs == 0 else "only one"
-        return f"{known} of this task's runs is among the table's newest {MOST_READ} commits"
+        count = "none" if runs == 0 else "only one"
+        return f"{count} of this task's runs is among the table's newest {MOST_READ} commits"
     each = f"each of the last {runs} runs of this task"
     if not steady:
         return f"no file group was changed by {each}"

@@ -21,24 +21,24 @@ from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, ZOOKEEPER_LO
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
-NOTHING_KEPT: Mapping[str, Sequence[str]] = {}
+NO_PLANS: Mapping[str, Sequence[str]] = {}
 _WHERE = ("hoodie.write.lock.zookeeper.url", "hoodie.write.lock.zookeeper.base_path")
 _LOCK_KEY = "hoodie.write.lock.zookeeper.lock_key"
 
 
 def planned_partitions(
-    table: HudiTable, instant: str | None, kept: Mapping[str, Sequence[str]] = NOTHING_KEPT
+    table: HudiTable, instant: str | None, plans: Mapping[str, Sequence[str]] = NO_PLANS
 ) -> tuple[str, ...]:
     """Return the partitions of a write's workload profile; empty if unknown.
 
     Also empty for more than a lease can name: the next attempt then takes the whole table.
 
     :param instant: requested time of the write.
-    :param kept: what was known of writes while they ran. Another writer may have rolled one back since.
+    :param plans: what was known of writes while they ran. Another writer may have rolled one back since.
     """
-    known = tuple(kept.get(instant, ())) if instant else ()
+    plan = tuple(plans.get(instant, ())) if instant else ()
     try:
-        return known or (planned_in(table.snapshot(missing_ok=True), instant) if instant else ())
+        return plan or (planned_in(table.snapshot(missing_ok=True), instant) if instant else ())
     except TableUnreadableError:
         return ()
 
@@ -48,10 +48,10 @@ def planned_in(snapshot: Snapshot, instant: str) -> tuple[str, ...]:
 
     :raises TableUnreadableError: if the profile cannot be read.
     """
-    found = snapshot.timeline.find(instant)
-    if found is None or found.completed:
+    write = snapshot.timeline.find(instant)
+    if write is None or write.completed:
         return ()
-    operation = snapshot.operation(found)
+    operation = snapshot.operation(write)
     if operation.may_touch_more or operation.overwrites_table:
         return ()
     touched = {partition for partition, _ in operation.file_groups}

@@ -46,7 +46,7 @@ def other_locks(table: HudiTable, options: Mapping[str, str]) -> Iterator[OtherL
     :param options: the lock options of the connection.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    own = lock_file(table, options)
+    our_file = lock_file(table, options)
     for file in lock_files_beside(table):
-        if file.last_ms is not None and (own is None or file.path != own.path):
+        if file.last_ms is not None and (our_file is None or file.path != our_file.path):
             yield OtherLock(file.path, file.last_ms)

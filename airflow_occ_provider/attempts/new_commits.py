@@ -24,7 +24,7 @@ MOST_PARTITIONS = 100
 MOST_COMMITS = 100
 """In an event."""
 _BEFORE_ALL = "0"
-LABELS = frozenset(one.name for one in fields(Signature))
+LABELS = frozenset(label.name for label in fields(Signature))
 """The labels of a signature."""
 
 
@@ -50,8 +50,8 @@ class CommitFilter:
         signed: Mapping[str, object] | None,
     ) -> CommitFilter:
         """Return the filter that a user describes: one name or several, in any case."""
-        paths = tuple(one.strip("/") for one in _listed(partitions))
-        kinds = frozenset(one.upper() for one in _listed(operations))
+        paths = tuple(path.strip("/") for path in _listed(partitions))
+        kinds = frozenset(name.upper() for name in _listed(operations))
         return cls(paths, kinds, tuple(sorted((key, str(v)) for key, v in (signed or {}).items())))
 
     @property
@@ -125,10 +125,10 @@ def seen_up_to(snapshot: Snapshot, time: str) -> Checkpoint:
     completed_ms = _completions(snapshot)
     if instant and instant.completed:
         end = completed_ms(instant)
-        return _seen(snapshot, [one for one in writes if completed_ms(one) <= end])
+        return _seen(snapshot, [write for write in writes if completed_ms(write) <= end])
     if Order.of(snapshot.config) is Order.REQUESTED:
-        return _seen(snapshot, [one for one in writes if one.time <= time])
-    old = [one for one in writes if (one.completion_time or "") <= time]
+        return _seen(snapshot, [write for write in writes if write.time <= time])
+    old = [write for write in writes if (write.completion_time or "") <= time]
     return _seen(snapshot, old) if old else Checkpoint(Order.COMPLETED, time)
 
 
@@ -138,13 +138,13 @@ def seen_before(snapshot: Snapshot, times: Collection[str]) -> Checkpoint:
     :param times: their requested times. Without any, all that the active timeline has counts as seen; if
         one of them is archived, nothing does.
     """
-    found, writes = [*map(snapshot.timeline.find, times)], snapshot.timeline.completed_writes()
-    active = [one for one in found if one]
-    if len(active) < len(found):
+    instants, writes = [*map(snapshot.timeline.find, times)], snapshot.timeline.completed_writes()
+    active = [instant for instant in instants if instant]
+    if len(active) < len(instants):
         return _seen(snapshot, [])
     completed_ms = _completions(snapshot)
     first = min(map(completed_ms, active), default=None)
-    return _seen(snapshot, [one for one in writes if first is None or completed_ms(one) < first])
+    return _seen(snapshot, [write for write in writes if first is None or completed_ms(write) < first])
 
 
 def new_commits(
@@ -167,11 +167,11 @@ def new_commits(
         anew = Checkpoint(Order.of(snapshot.config))
         return replace(new_commits(snapshot, anew, wanted, most), made_anew=error.message)
     unseen = sorted(since.unread(writes), key=_completions(snapshot))
-    found, end = list[Commit](), 0
-    while end < len(unseen) and not found:
+    commits, end = list[Commit](), 0
+    while end < len(unseen) and not commits:
         batch, end = unseen[end : end + most], end + most
-        found = list(filter(wanted.accepts, _commits(snapshot, batch)))
-    return NewCommits(tuple(found), _advanced(since, unseen[:end], writes, snapshot))
+        commits = list(filter(wanted.accepts, _commits(snapshot, batch)))
+    return NewCommits(tuple(commits), _advanced(since, unseen[:end], writes, snapshot))
 
 
 def event_of(commit: Commit) -> dict[str, Any]:
@@ -216,25 +216,25 @@ def _nothing_seen(snapshot: Snapshot) -> Checkpoint:
 def _advanced(
     since: Checkpoint, commits: Sequence[Instant], writes: Sequence[Instant], snapshot: Snapshot
 ) -> Checkpoint:
-    pending = [one.time for one in snapshot.timeline.pending_writes()]
+    pending = [write.time for write in snapshot.timeline.pending_writes()]
     return advanced(since, commits, writes, Order.of(snapshot.config), pending)
 
 
 def _commits(snapshot: Snapshot, instants: Sequence[Instant]) -> Iterator[Commit]:
     read = map_concurrently(snapshot.reader.commit, instants)
-    for one in instants:
-        metadata = read[one]
-        if metadata is None and not one.archived:
+    for instant in instants:
+        metadata = read[instant]
+        if metadata is None and not instant.archived:
             raise TableUnreadableError(
-                f"{snapshot.path}: {one} left the timeline while it was read",
+                f"{snapshot.path}: {instant} left the timeline while it was read",
                 remedy="it was archived or rolled back; the next look shows which",
             )
         if metadata is not None:
-            yield Commit(one, metadata)
+            yield Commit(instant, metadata)
 
 
-def _listed(given: str | Sequence[str]) -> Sequence[str]:
-    return (given,) if isinstance(given, str) else given
+def _listed(names: str | Sequence[str]) -> Sequence[str]:
+    return (names,) if isinstance(names, str) else names
 
 
 def _is_signed(commit: Commit, signed: Sequence[tuple[str, str]]) -> bool:

@@ -33,7 +33,7 @@ class OwnWrites:
     :param unfinished: those that did not: they are pending there, or gone.
     :param unplaced: those that the table does not show, and whose table is unknown.
     :param elsewhere: those in other tables, with the tables.
-    :param left: the youngest write in the attempt's table, if it did not complete.
+    :param last_unfinished: the youngest write in the attempt's table, if it did not complete.
     :param taken_back: those that completed, and that a rollback of another process then took back,
         with that rollback.
     """
@@ -42,7 +42,7 @@ class OwnWrites:
     unfinished: tuple[str, ...] = ()
     unplaced: tuple[str, ...] = ()
     elsewhere: tuple[tuple[str, str], ...] = ()
-    left: str | None = None
+    last_unfinished: str | None = None
     taken_back: tuple[tuple[str, Instant], ...] = ()
 
     @classmethod
@@ -59,7 +59,7 @@ class OwnWrites:
         unplaced: list[str] = []
         elsewhere: list[tuple[str, str]] = []
         taken_back: list[tuple[str, Instant]] = []
-        left = None
+        last_unfinished = None
         for time in log.own_instants[-_MOST:]:
             table = log.instants.tables.get(time, "")
             instant = snapshot.timeline.find(time)
@@ -72,7 +72,7 @@ class OwnWrites:
                 is_gone = instant is None and has_completed and snapshot.ended_as(time) is _ROLLED_BACK
                 is_over = instant.completed if instant else has_completed and not is_gone
                 (committed if is_over else unfinished).append(time)
-                left = None if is_over else time
+                last_unfinished = None if is_over else time
                 rollback = snapshot.rollback_of(time) if is_gone else None
                 if rollback and rollback.time not in log.instants.requested:
                     taken_back.append((time, rollback))
@@ -81,7 +81,7 @@ class OwnWrites:
             tuple(unfinished),
             tuple(unplaced),
             tuple(elsewhere),
-            left,
+            last_unfinished,
             tuple(taken_back),
         )
 
@@ -92,8 +92,9 @@ class OwnWrites:
         A write before it that failed is none: the job itself has made up for it.
         """
         others = [f"{time} in {table}" for time, table in self.elsewhere]
-        left = [f"{self.left}, which it left unfinished"] if self.left else []
-        writes = [*self.committed, *others, *left]
+        writes = [*self.committed, *others]
+        if self.last_unfinished:
+            writes.append(f"{self.last_unfinished}, which it left unfinished")
         return ", ".join(writes) if len(writes) > 1 else ""
 
 

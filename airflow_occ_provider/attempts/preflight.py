@@ -60,7 +60,7 @@ def find_elders(
     table: HudiTable,
     snapshot: Snapshot,
     partitions: Collection[str],
-    own: Collection[str],
+    own_times: Collection[str],
     rule: HeartbeatRule,
     *,
     clusterings: Collection[State] = _PENDING,
@@ -73,18 +73,18 @@ def find_elders(
     whether a process runs it or not (1.2.0, ``SparkRejectUpdateStrategy``).
 
     :param partitions: what the driver will write; if empty, only an overwrite of the whole table counts.
-    :param own: requested times of the task run's own instants.
+    :param own_times: requested times of the task run's own instants.
     :param clusterings: the states in which a clustering refuses the driver's updates.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    if all(one.completed for one in snapshot.timeline):
+    if all(instant.completed for instant in snapshot.timeline):
         return ()
     plans = pending_clusterings(snapshot, rule) if clusterings and partitions else []
-    found = [one for one in plans if one.instant.state in clusterings]
-    found += living_writers(table, snapshot, rule)
-    others = [one for one in found if one.instant.time not in own]
-    elders = (_elder(snapshot, one, partitions) for one in others)
-    return tuple(sorted(filter(None, elders), key=lambda one: one.instant))
+    operations = [plan for plan in plans if plan.instant.state in clusterings]
+    operations += living_writers(table, snapshot, rule)
+    others = [operation for operation in operations if operation.instant.time not in own_times]
+    elders = (_elder(snapshot, operation, partitions) for operation in others)
+    return tuple(sorted(filter(None, elders), key=lambda elder: elder.instant))
 
 
 def refusing_states(options: Mapping[str, str]) -> frozenset[State]:
@@ -162,18 +162,18 @@ class Preflight:
         if has_waited or self.timeout <= timedelta(0):
             return
         partitions = (*(claim.partitions or ()), *record.planned)
-        own, clusterings = record.instants_in(self.path), refusing_states(options)
+        own_times, clusterings = record.instants_in(self.path), refusing_states(options)
         try:
-            found = find_elders(
-                self.table, snapshot, partitions, own, self.rule, clusterings=clusterings
+            elders = find_elders(
+                self.table, snapshot, partitions, own_times, self.rule, clusterings=clusterings
             )
         except TableUnreadableError as error:
             self._log_unreadable(error)
             return
-        if found:
-            named = listed(list(map(str, found)), _SHOWN, 200)
+        if elders:
+            named = listed(list(map(str, elders)), _SHOWN, 200)
             reason = f"waiting for {named}, to which the job would lose"
-            times = tuple(one.instant for one in found)
+            times = tuple(elder.instant for elder in elders)
             self._wait(self.run.begin_preflight(reason, times, now_ms()), times)
 
     def go_on(self) -> None:
@@ -181,40 +181,40 @@ class Preflight:
 
         :raises WaitNeeded: if time is left, and an instant that the try found is still pending.
         """
-        found = self.run.record.preflight
-        if found is None or not found.instants:
+        preflight = self.run.record.preflight
+        if preflight is None or not preflight.instants:
             return
-        if found.try_number == self.run.now.number:
-            left = self._left(found)
-            if left and now_ms() < self._deadline_ms(found):
-                self._wait(found, left)
-            if left:
+        if preflight.try_number == self.run.now.number:
+            pending = self._pending(preflight)
+            if pending and now_ms() < self._deadline_ms(preflight):
+                self._wait(preflight, pending)
+            if pending:
                 self.log.warning(
                     "Preflight timed out after %s: still pending is %s. The job starts, and Hudi's "
                     "check decides.",
                     self.timeout,
-                    listed(left, _SHOWN, 40),
+                    listed(pending, _SHOWN, 40),
                 )
         self.run.end_preflight()
 
-    def _left(self, found: PreflightRecord) -> tuple[str, ...]:
+    def _pending(self, preflight: PreflightRecord) -> tuple[str, ...]:
         try:
-            return still_pending(self.table, found.instants, self.rule)
+            return still_pending(self.table, preflight.instants, self.rule)
         except TableUnreadableError as error:
             self._log_unreadable(error)
             return ()
 
-    def _wait(self, found: PreflightRecord, left: tuple[str, ...]) -> NoReturn:
-        deadline_ms, waiting = self._deadline_ms(found), self.run.record.waiting
+    def _wait(self, preflight: PreflightRecord, pending: tuple[str, ...]) -> NoReturn:
+        deadline_ms, waiting = self._deadline_ms(preflight), self.run.record.waiting
         self.log.info(
             "Preflight, without a worker slot and a lease, until %s at most: %s.",
             spell_time(deadline_ms),
-            waiting.reason if waiting else listed(left, _SHOWN, 40),
+            waiting.reason if waiting else listed(pending, _SHOWN, 40),
         )
-        raise WaitNeeded(InstantsWait(left, self.rule, deadline_ms=deadline_ms))
+        raise WaitNeeded(InstantsWait(pending, self.rule, deadline_ms=deadline_ms))
 
-    def _deadline_ms(self, found: PreflightRecord) -> int:
-        return found.since_ms + round(self.timeout.total_seconds() * 1000)
+    def _deadline_ms(self, preflight: PreflightRecord) -> int:
+        return preflight.since_ms + round(self.timeout.total_seconds() * 1000)
 
     def _log_unreadable(self, error: TableUnreadableError) -> None:
         self.log.warning("The job starts without preflight: %s", error.message)
@@ -225,8 +225,8 @@ def resume_unwatched(run: Journal, reason: str, log: Any) -> None:
 
     :raises TableUnreadableError: unless it was a preflight, without which the job starts.
     """
-    found = run.record.preflight
-    is_preflight = found and found.instants and found.try_number == run.now.number
+    preflight = run.record.preflight
+    is_preflight = preflight and preflight.instants and preflight.try_number == run.now.number
     if not is_preflight:
         raise TableUnreadableError(reason)
     log.warning("The job starts without preflight: %s", reason)

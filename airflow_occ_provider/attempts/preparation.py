@@ -106,11 +106,11 @@ def prepare(
             remedy="leave the lock to the lock connection",
         )
     ours.update(dict.fromkeys(protection.hudi_options, ""))
-    seen = redact({key: value for key, value in options.items() if key in ours})
+    shown = redact({key: value for key, value in options.items() if key in ours})
     # Airflow masks each value whose key contains "token", and with it the order of the lease.
-    seen["_airflow_order"] = seen.pop(f"{SIGNATURE_PREFIX}order_token")
+    shown["_airflow_order"] = shown.pop(f"{SIGNATURE_PREFIX}order_token")
     before = table_before(snapshot)
-    return Preparation(signature, site, options, reason, snapshot, before, shown=seen)
+    return Preparation(signature, site, options, reason, snapshot, before, shown=shown)
 
 
 def refuse_pending_restore(snapshot: Snapshot) -> None:
@@ -119,7 +119,9 @@ def refuse_pending_restore(snapshot: Snapshot) -> None:
     :raises RestorePendingError: if the timeline has a restore that is not completed: Hudi starts no
         write beside one (1.2.0, ``BaseHoodieWriteClient.startCommit``).
     """
-    restores = (one for one in snapshot.timeline if one.action == "restore" and not one.completed)
+    restores = (
+        instant for instant in snapshot.timeline if instant.action == "restore" and not instant.completed
+    )
     restore = next(restores, None)
     if restore:
         raise RestorePendingError(

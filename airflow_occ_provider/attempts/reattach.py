@@ -23,16 +23,16 @@ def begun_attempt(
     :param digest: of the work of this try.
     """
     record = run.record
-    own = [
-        one
-        for one in record.unsettled
-        if one.identity == record.identity and is_one_table(one.table, table)
+    attempts = [
+        attempt
+        for attempt in record.unsettled
+        if attempt.identity == record.identity and is_one_table(attempt.table, table)
     ]
-    if record.since is None or any(one.max_tries != run.now.max_tries for one in own):
+    if record.since is None or any(attempt.max_tries != run.now.max_tries for attempt in attempts):
         return None  # the user cleared the task, which ends its driver
-    if record.digest != digest and all(one.try_number != run.now.number for one in own):
+    if record.digest != digest and all(attempt.try_number != run.now.number for attempt in attempts):
         return None  # within a try only the rendering can differ, such as a time in the arguments
-    for attempt in reversed(own):
+    for attempt in reversed(attempts):
         if (
             attempt.driver
             and not attempt.end

@@ -77,10 +77,10 @@ class AttemptRecord:
         return {**values, "driver": driver, "instants": list(self.instants)}
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> AttemptRecord:
+    def from_json(cls, values: Mapping[str, Any]) -> AttemptRecord:
         """Read ``to_json`` back."""
-        driver = Handle.from_json(kept["driver"]) if kept["driver"] else None
-        return cls(**{**kept, "driver": driver, "instants": tuple(kept["instants"])})
+        driver = Handle.from_json(values["driver"]) if values["driver"] else None
+        return cls(**{**values, "driver": driver, "instants": tuple(values["instants"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,38 +126,40 @@ class TaskRecord:
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values, with the youngest attempts and all unsettled ones."""
         old = len(self.attempts) - _ATTEMPTS_KEPT
-        attempts = [one for n, one in enumerate(self.attempts) if n >= old or not one.settled]
-        kept = asdict(replace(self, attempts=(), since=None))
-        kept["place"] = kept.pop("queue_entry")
-        kept["since"] = self.since.to_json() if self.since else None
-        values = {"format": _FORMAT, **kept, "attempts": [attempt.to_json() for attempt in attempts]}
-        return dict(json.loads(json.dumps(values)))  # tuples become lists
+        attempts = [
+            attempt for n, attempt in enumerate(self.attempts) if n >= old or not attempt.settled
+        ]
+        values = asdict(replace(self, attempts=(), since=None))
+        values["place"] = values.pop("queue_entry")
+        values["since"] = self.since.to_json() if self.since else None
+        document = {"format": _FORMAT, **values, "attempts": [attempt.to_json() for attempt in attempts]}
+        return dict(json.loads(json.dumps(document)))  # tuples become lists
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> TaskRecord:
+    def from_json(cls, values: Mapping[str, Any]) -> TaskRecord:
         """Read ``to_json`` back.
 
         :raises ValueError: for a record of another format.
         """
-        if kept.get("format") != _FORMAT:
-            raise ValueError(f"format {kept.get('format')!r}, known is {_FORMAT}")
+        if values.get("format") != _FORMAT:
+            raise ValueError(f"format {values.get('format')!r}, known is {_FORMAT}")
         return cls(
-            identity=kept["identity"],
-            digest=kept["digest"],
-            since=TableBefore.from_json(since) if (since := kept["since"]) else None,
-            abandoned=tuple(kept["abandoned"]),
-            last_try=TryKey(**kept["last_try"]),
-            succeeded=kept["succeeded"],
-            attempts=tuple(map(AttemptRecord.from_json, kept["attempts"])),
-            waiting=Waiting.from_json(kept["waiting"]) if kept["waiting"] else None,
-            queue_entry=QueueEntry.from_json(entry) if (entry := kept.get("place")) else None,
-            gave_way=tuple(kept.get("gave_way", ())),
-            escalation=tuple(lost) if (lost := kept.get("escalation")) is not None else None,
-            rivals=tuple(kept.get("rivals", ())),
-            preflight=PreflightRecord.from_json(last) if (last := kept.get("preflight")) else None,
-            learned=LearnedScope.from_json(known) if (known := kept.get("learned")) else None,
-            is_repeated=kept.get("is_repeated", False),
-            was_lost=kept.get("was_lost", False),
+            identity=values["identity"],
+            digest=values["digest"],
+            since=TableBefore.from_json(since) if (since := values["since"]) else None,
+            abandoned=tuple(values["abandoned"]),
+            last_try=TryKey(**values["last_try"]),
+            succeeded=values["succeeded"],
+            attempts=tuple(map(AttemptRecord.from_json, values["attempts"])),
+            waiting=Waiting.from_json(values["waiting"]) if values["waiting"] else None,
+            queue_entry=QueueEntry.from_json(entry) if (entry := values.get("place")) else None,
+            gave_way=tuple(values.get("gave_way", ())),
+            escalation=tuple(lost) if (lost := values.get("escalation")) is not None else None,
+            rivals=tuple(values.get("rivals", ())),
+            preflight=PreflightRecord.from_json(last) if (last := values.get("preflight")) else None,
+            learned=LearnedScope.from_json(scope) if (scope := values.get("learned")) else None,
+            is_repeated=values.get("is_repeated", False),
+            was_lost=values.get("was_lost", False),
         )
 
     @property
@@ -189,9 +191,11 @@ class TaskRecord:
 
         Only those since the user last cleared the task.
         """
-        since = (one for one in self.attempts if one.max_tries == now.max_tries)
+        attempts = (attempt for attempt in self.attempts if attempt.max_tries == now.max_tries)
         return tuple(
-            one.try_number for one in since if one.is_unexplained and one.try_number < now.number
+            attempt.try_number
+            for attempt in attempts
+            if attempt.is_unexplained and attempt.try_number < now.number
         )
 
     @property
@@ -201,19 +205,20 @@ class TaskRecord:
 
     def instants_in(self, table: str) -> tuple[str, ...]:
         """Return the requested times that attempts at this work recorded for a table."""
-        return tuple(instant for one in self._at_work_on(table) for instant in one.instants)
+        return tuple(instant for attempt in self._at_work_on(table) for instant in attempt.instants)
 
     def has_seen(self, table: str) -> bool:
         """Whether a table is known to have existed."""
         had_commits = self.since is not None and self.since.commits
         return bool(self.instants_in(table) or (had_commits and self._at_work_on(table)))
 
+    @property
+    def own_attempts(self) -> list[AttemptRecord]:
+        """The attempts at this work, oldest first."""
+        return [attempt for attempt in self.attempts if attempt.identity in self.identities]
+
     def _at_work_on(self, table: str) -> list[AttemptRecord]:
-        return [
-            one
-            for one in self.attempts
-            if one.identity in self.identities and is_one_table(one.table, table)
-        ]
+        return [attempt for attempt in self.own_attempts if is_one_table(attempt.table, table)]
 
     def again(self) -> TaskRecord:
         """Return the record for work to be repeated; keeps the attempts.
@@ -241,8 +246,8 @@ class TaskRecord:
 
     def with_attempt(self, attempt: AttemptRecord) -> TaskRecord:
         """Return it with an attempt added, or replaced if try and start are equal."""
-        known = {_key(one): one for one in self.attempts} | {_key(attempt): attempt}
-        return replace(self, attempts=tuple(known.values()))
+        attempts = {_key(earlier): earlier for earlier in self.attempts} | {_key(attempt): attempt}
+        return replace(self, attempts=tuple(attempts.values()))
 
 
 def _key(attempt: AttemptRecord) -> tuple[int, int]:

@@ -16,9 +16,9 @@ class Waiting:
     instants: tuple[str, ...] = ()
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> Waiting:
+    def from_json(cls, values: Mapping[str, Any]) -> Waiting:
         """Read ``to_json`` back."""
-        return cls(**{**kept, "instants": tuple(kept["instants"])})
+        return cls(**{**values, "instants": tuple(values["instants"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class PreflightRecord:
     instants: tuple[str, ...] = ()
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> PreflightRecord:
+    def from_json(cls, values: Mapping[str, Any]) -> PreflightRecord:
         """Read ``to_json`` back."""
-        return cls(**{**kept, "instants": tuple(kept["instants"])})
+        return cls(**{**values, "instants": tuple(values["instants"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ class QueueEntry:
     earlier: tuple[str, ...] = ()
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> QueueEntry:
+    def from_json(cls, values: Mapping[str, Any]) -> QueueEntry:
         """Read ``to_json`` back."""
-        return cls(**{**kept, "earlier": tuple(kept.get("earlier", ()))})
+        return cls(**{**values, "earlier": tuple(values.get("earlier", ()))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ class LearnedScope:
     paths: tuple[str, ...] = ()
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> LearnedScope:
+    def from_json(cls, values: Mapping[str, Any]) -> LearnedScope:
         """Read ``to_json`` back."""
-        return cls(kept["table"], tuple(kept.get("paths", ())))
+        return cls(values["table"], tuple(values.get("paths", ())))
 
 
 @dataclass(frozen=True, slots=True)

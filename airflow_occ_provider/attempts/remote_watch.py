@@ -80,16 +80,16 @@ class RemoteWatch:
         return self._guards.stop
 
     @property
-    def found(self) -> DoomedWrite | None:
+    def doomed(self) -> DoomedWrite | None:
         """The finding that Hudi will refuse the driver's write, if there is one."""
-        return self._early.found
+        return self._early.doomed
 
     @property
     def planned(self) -> Mapping[str, Sequence[str]]:
         """The partitions of the driver's writes by their profiles, if they are few."""
-        known = {time: plan for time, plan in self._planned.items() if plan}
-        size = sum(len(one) + 4 for plan in known.values() for one in plan)
-        return known if size <= _MOST_OF_PLANS else {}
+        plans = {time: plan for time, plan in self._planned.items() if plan}
+        size = sum(len(path) + 4 for plan in plans.values() for path in plan)
+        return plans if size <= _MOST_OF_PLANS else {}
 
     def _keep_plan(self, view: Callable[[], TableView]) -> None:
         """Keep the workload profile of the youngest write: another writer may roll the write back."""
@@ -98,8 +98,8 @@ class RemoteWatch:
             return
         with suppress(OccError, OSError):  # then the next try takes the whole table
             snapshot = view().snapshot
-            found = snapshot.timeline.find(instant) if snapshot else None
-            if snapshot and found and found.state is State.INFLIGHT:
+            write = snapshot.timeline.find(instant) if snapshot else None
+            if snapshot and write and write.state is State.INFLIGHT:
                 self._planned = {instant: planned_in(snapshot, instant)}
 
     def _take(self, entry: Entry) -> None:

@@ -26,12 +26,12 @@ class Removals:
     def taker(self, commit: Instant) -> Instant | None:
         """Return the first rollback that names a commit, unless it completed before it."""
         naming = self._naming.get(commit.time, ())
-        return next((one for one in naming if not self._came_before(one, commit)), None)
+        return next((rollback for rollback in naming if not self._came_before(rollback, commit)), None)
 
     def deleter(self, paths: tuple[str, ...]) -> Instant | None:
         """Return the first rollback that deleted one of some files."""
-        found = (self._deleting.get(basename(path)) for path in paths)
-        return min(filter(None, found), default=None)
+        rollbacks = (self._deleting.get(basename(path)) for path in paths)
+        return min(filter(None, rollbacks), default=None)
 
     def unexplained(self, commit: Instant, paths: tuple[str, ...]) -> tuple[str, ...]:
         """Return the files that no clean, younger slice or replacement accounts for.
@@ -60,9 +60,9 @@ class Removals:
     @cached_property
     def _deleting(self) -> dict[str, Instant]:
         deleting: dict[str, Instant] = {}
-        for one in self._of("rollback", "restore"):
-            for name in self.snapshot.reader.deleted_names(one):
-                deleting.setdefault(name, one)
+        for instant in self._of("rollback", "restore"):
+            for name in self.snapshot.reader.deleted_names(instant):
+                deleting.setdefault(name, instant)
         return deleting
 
     @cached_property
@@ -93,7 +93,7 @@ class Removals:
         )
 
     def _of(self, *actions: str) -> Iterator[Instant]:
-        return (one for one in self.snapshot.timeline if one.action in actions)
+        return (instant for instant in self.snapshot.timeline if instant.action in actions)
 
 
 def _file_group(path: str) -> FileGroupId:

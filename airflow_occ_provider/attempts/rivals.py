@@ -93,7 +93,7 @@ def pending_rivals(
     table: HudiTable,
     settlement: Settlement,
     partitions: Collection[str],
-    own: Collection[str],
+    own_times: Collection[str],
     rule: HeartbeatRule,
     *,
     clusterings: bool = True,
@@ -106,21 +106,21 @@ def pending_rivals(
     after an early conflict none of them, since early detection ignores plans.
 
     :param partitions: what the attempt was about to write; empty for the whole table.
-    :param own: requested times of the task run's own instants.
+    :param own_times: requested times of the task run's own instants.
     :param clusterings: whether a pending clustering may refuse the attempt.
     """
     refused = settlement.outcome is Outcome.CLUSTERING_CONFLICT
     clusterings = clusterings and settlement.outcome is not Outcome.EARLY_CONFLICT
     try:
         snapshot = table.snapshot(missing_ok=True)
-        found = pending_clusterings(snapshot, rule) if clusterings else []
-        found += [] if refused else living_writers(table, snapshot, rule)
+        operations = pending_clusterings(snapshot, rule) if clusterings else []
+        operations += [] if refused else living_writers(table, snapshot, rule)
     except TableUnreadableError:
         return ()  # the next try runs at once, as if none were pending
-    others = [one for one in found if one.instant.time not in own]
+    rivals = [operation for operation in operations if operation.instant.time not in own_times]
     if settlement.rival:
-        return tuple(one.instant.time for one in others if one.instant.time == settlement.rival)
-    return tuple(one.instant.time for one in others if _may_touch(one, partitions))
+        return tuple(rival.instant.time for rival in rivals if rival.instant.time == settlement.rival)
+    return tuple(rival.instant.time for rival in rivals if _may_touch(rival, partitions))
 
 
 def still_pending(table: HudiTable, instants: Sequence[str], rule: HeartbeatRule) -> tuple[str, ...]:
@@ -136,7 +136,9 @@ def pending_clusterings(snapshot: Snapshot, rule: HeartbeatRule) -> list[Concurr
     """
     services = pending_table_services(snapshot, rule)
     return [
-        one.operation for one in services if one.operation.operation_type in Service.CLUSTERING.kinds
+        service.operation
+        for service in services
+        if service.operation.operation_type in Service.CLUSTERING.kinds
     ]
 
 
@@ -147,8 +149,8 @@ def living_writers(
 
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    living = (one.operation for one in writers.living_writers(table, snapshot, rule))
-    return [one for one in living if one.instant.state is State.INFLIGHT]
+    living = (writer.operation for writer in writers.living_writers(table, snapshot, rule))
+    return [operation for operation in living if operation.instant.state is State.INFLIGHT]
 
 
 def busy_writers(
@@ -166,11 +168,11 @@ def busy_writers(
     :raises TableUnreadableError: if the storage cannot be read.
     """
     snapshot = table.snapshot(previous, missing_ok=True)
-    live = (one.operation for one in writers.living_writers(table, snapshot, rule))
+    live = (writer.operation for writer in writers.living_writers(table, snapshot, rule))
     return tuple(
-        one.instant.time
-        for one in live
-        if one.instant.state is State.REQUESTED or _may_touch(one, partitions or ())
+        operation.instant.time
+        for operation in live
+        if operation.instant.state is State.REQUESTED or _may_touch(operation, partitions or ())
     )
 
 

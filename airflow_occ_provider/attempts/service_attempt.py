@@ -47,10 +47,10 @@ class ServiceAttempt:
         plans, task = self.plans, self.plans.task
         before = plans.table.snapshot()
         self.limits.refuse_table(before, preparation.options)
-        own = plans.own(before)
-        pending = plans.pending(before, own)
+        made = plans.made(before)
+        pending = plans.pending(before, made)
         outside = {plan.time for plan in pending if self.limits.is_outside(plan, admitted)}
-        choice = plans.choose(before, pending, own, outside)
+        choice = plans.choose(before, pending, made, outside)
         work = work_digest((str(task.service), str(task.op), canonical_table(plans.path)))
         plans.run.begin(work, table_before(before))
         steps = choice.steps(task.op)
@@ -94,8 +94,10 @@ class ServiceAttempt:
     def _record_loss(self, settlement: Settlement) -> None:
         """Record that the next try runs alone, after the writers that it lost to."""
         plans, touched = self.plans, self.limits.declared or ()
-        own = plans.run.record.instants_in(plans.path)
-        rivals = pending_rivals(plans.table, settlement, touched, own, plans.rule, clusterings=False)
+        own_times = plans.run.record.instants_in(plans.path)
+        rivals = pending_rivals(
+            plans.table, settlement, touched, own_times, plans.rule, clusterings=False
+        )
         plans.run.escalate((), rivals)
 
     def settle(

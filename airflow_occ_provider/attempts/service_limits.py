@@ -56,10 +56,10 @@ class ServiceLimits:
         if not partitions:
             return preparation
         # A selection, such as one in the site's hudi-defaults.conf, would override the pattern.
-        given = preparation.options.items()
-        others = {key: value for key, value in given if not key.startswith(PARTITION_OPTIONS)}
-        options = {**others, _PATTERN: below(partitions)}
-        return replace(preparation, options=options, without=(PARTITION_OPTIONS,))
+        options = preparation.options.items()
+        others = {key: value for key, value in options if not key.startswith(PARTITION_OPTIONS)}
+        restricted = {**others, _PATTERN: below(partitions)}
+        return replace(preparation, options=restricted, without=(PARTITION_OPTIONS,))
 
     def is_outside(self, plan: Plan, admitted: Admitted) -> bool:
         """Whether a plan touches more than the task may."""

@@ -92,26 +92,26 @@ class ServicePlans:
     wait: Callable[[InstantsWait, str], None]
     log: Any
 
-    def pending(self, snapshot: Snapshot, own: Collection[str]) -> tuple[Plan, ...]:
+    def pending(self, snapshot: Snapshot, made: Collection[str]) -> tuple[Plan, ...]:
         """Return the pending plans, oldest first.
 
-        :param own: requested times of those that this task run has made.
+        :param made: requested times of those that this task run has made.
         """
-        return tuple(pending_plans(snapshot, self.task.service, self.rule, frozenset(own)))
+        return tuple(pending_plans(snapshot, self.task.service, self.rule, frozenset(made)))
 
-    def own(self, snapshot: Snapshot) -> dict[str, bool]:
+    def made(self, snapshot: Snapshot) -> dict[str, bool]:
         """Return the plans that this task run made, and whether each is completed."""
         record = self.run.record
         if record.since is None:
             return {}
-        found = signed_plans(self.table, snapshot, record.identity, record.since.commits)
-        return {instant.time: instant.completed for instant in found}
+        instants = signed_plans(self.table, snapshot, record.identity, record.since.commits)
+        return {instant.time: instant.completed for instant in instants}
 
     def choose(
         self,
         snapshot: Snapshot,
         plans: Collection[Plan],
-        own: Mapping[str, bool],
+        made: Mapping[str, bool],
         outside: Collection[str],
     ) -> PlanChoice:
         """Decide what to do with each pending plan.
@@ -125,7 +125,7 @@ class ServicePlans:
         timeout_ms = round(task.plan_timeout.total_seconds() * 1000)
         fenced = not self.run.record.unsettled
         rule = PlanRule(task.op, task.dead_plan, timeout_ms, task.named, fenced=fenced)
-        choice = choose(plans, rule, scheduled=any(own.values()), outside=outside)
+        choice = choose(plans, rule, scheduled=any(made.values()), outside=outside)
         self._log(choice)
         for instant in task.named or ():
             if snapshot.timeline.find(instant) is None:
@@ -134,7 +134,7 @@ class ServicePlans:
                     f"{instant} is not in the timeline of {self.path}",
                     remedy=f"name pending {task.service} plans; one that was rolled back is gone",
                 )
-        must = set(task.named or ()) | (own.keys() if task.runs_own else set())
+        must = set(task.named or ()) | (made.keys() if task.runs_own else set())
         stuck = {instant: why for instant, why in choice.leave.items() if instant in must}
         if stuck:
             reasons = "; ".join(f"{instant}: {why}" for instant, why in stuck.items())
@@ -147,10 +147,10 @@ class ServicePlans:
 
         :raises JobError: if a driver that ended without an error left a step undone.
         """
-        task, own = self.task, self.own(after)
-        left = {plan.time for plan in pending_plans(after, task.service, HeartbeatRule())}
-        wanted = {*choice.run, *(own if task.runs_own else ()), *(task.named or ())}
-        undone = {*(wanted - {*choice.roll_back} & left), *(choice.roll_back.keys() & left)}
+        task, made = self.task, self.made(after)
+        pending = {plan.time for plan in pending_plans(after, task.service, HeartbeatRule())}
+        wanted = {*choice.run, *(made if task.runs_own else ()), *(task.named or ())}
+        undone = {*(wanted - {*choice.roll_back} & pending), *(choice.roll_back.keys() & pending)}
         if undone:
             raise JobError(
                 f"the driver ended well, but {task.service} {', '.join(sorted(undone))} is pending",
@@ -158,12 +158,12 @@ class ServicePlans:
                 remedy="look in the driver's log what kept Hudi from it",
             )
         gone = [time for time in choice.roll_back if after.timeline.find(time) is None]
-        done = [time for time in wanted if (found := after.timeline.find(time)) and found.completed]
+        done = [time for time in wanted if (instant := after.timeline.find(time)) and instant.completed]
         return {
-            "scheduled": sorted(own),
+            "scheduled": sorted(made),
             "completed": sorted(done),
             "rolled_back": sorted(gone),
-            "left": sorted(left if task.runs_own else left - {*own}),
+            "left": sorted(pending if task.runs_own else pending - {*made}),
         }
 
     def retire(self, plans: Iterable[Plan]) -> None:

@@ -45,7 +45,7 @@ class Settlement:
     :param commit: the attempt's commit, if it is in the table.
     :param exit_code: the driver's.
     :param retired: own unfinished instants whose heartbeats were removed.
-    :param own: the writes of the attempt's driver.
+    :param own_writes: the writes of the attempt's driver.
     :param ended_well: whether the job ran to its end.
     :param commits: how many commits the job makes.
     :param earlier: the commit of an earlier attempt of the task run, if this one has none.
@@ -65,7 +65,7 @@ class Settlement:
     exit_code: int | None = None
     retired: tuple[str, ...] = ()
     unreadable: errors.TableUnreadableError | None = None
-    own: OwnWrites = _NONE
+    own_writes: OwnWrites = _NONE
     ended_well: bool = True
     commits: Commits = Commits.ONE
     earlier: Commit | None = None
@@ -92,7 +92,7 @@ class Settlement:
             sentence(self.failure or self.described()),
             outcome=self.outcome,
             remedy=self.advice or REMEDIES[self.outcome],
-            committed=bool(self.commit or (self.own.committed and not is_taken_back)),
+            committed=bool(self.commit or (self.own_writes.committed and not is_taken_back)),
         )
 
     def _error_after_commit(self) -> errors.OccError | None:
@@ -101,10 +101,10 @@ class Settlement:
             cause = f": {' '.join(self.lines[1:])}" if self.lines[1:] else ""
             return failed_after_commit(
                 f"the job failed (exit code {self.exit_code}) after its commit {self.instant}{cause}",
-                self.own,
+                self.own_writes,
             )
-        if self.commits is Commits.ONE and self.own.several:
-            return several_commits(self.own.several)
+        if self.commits is Commits.ONE and self.own_writes.several:
+            return several_commits(self.own_writes.several)
         return None
 
     def described(self) -> Failure:
@@ -139,13 +139,13 @@ _ERRORS: dict[Outcome, Callable[..., errors.AttemptError]] = {
 }
 
 
-def failed_after_commit(what: str, own: OwnWrites = _NONE) -> errors.FailedAfterCommitError:
+def failed_after_commit(what: str, own_writes: OwnWrites = _NONE) -> errors.FailedAfterCommitError:
     """Return the error of a job that may have left work undone after its commit.
 
     :param what: happened to the job.
-    :param own: the writes of its driver.
+    :param own_writes: the writes of its driver.
     """
-    others = f" (it wrote {own.several})" if own.several else ""
+    others = f" (it wrote {own_writes.several})" if own_writes.several else ""
     return errors.FailedAfterCommitError(
         f"{what}{others}; the commit stays in the table",
         outcome=Outcome.COMMITTED,
@@ -204,8 +204,8 @@ def settle(
         earlier = None
         if commits is Commits.MANY and commit and not _is_of_attempt(commit, signature, log):
             commit, earlier = None, commit
-        own = OwnWrites.of(snapshot, log)
-        made = _own_commits(snapshot, commit, own, commits)
+        own_writes = OwnWrites.of(snapshot, log)
+        made = _own_commits(snapshot, commit, own_writes, commits)
         loss = audit_all(table, snapshot, made) if made else None
         taken = taken_back(snapshot, log, stop, rule) if commit is None else None
     except errors.TableUnreadableError as error:
@@ -216,23 +216,27 @@ def settle(
     pending = {instant.time for instant in timeline.pending_writes()}
     ghosts = [time for time in log.own_instants if time in pending]
     retired = retire_heartbeats(table, ghosts)
-    ended = _Ended(log, log.exit_code(exit_code, is_read=log_is_read), own, stop, log_is_read)
+    ended = _Ended(log, log.exit_code(exit_code, is_read=log_is_read), own_writes, stop, log_is_read)
     ended_well = log.ended_well(exit_code, is_read=log_is_read, was_stopped=stop is not None)
     writes = [write for time in log.own_instants if (write := timeline.find(time)) and write.is_write]
-    is_overruled = commit and stop and stop.instant == commit.instant.time and not own.left
+    is_overruled = (
+        commit and stop and stop.instant == commit.instant.time and not own_writes.last_unfinished
+    )
     if commit is None:
         judged = ended.unsigned(writes) or ended.vanished() or ended.without_commit()
     else:
         is_done = (
-            ended_well and not own.left if commits is Commits.MANY else bool(ended_well or is_overruled)
+            ended_well and not own_writes.last_unfinished
+            if commits is Commits.MANY
+            else bool(ended_well or is_overruled)
         )
         judged = ended.unchecked(made) or ended.with_commit(commit, commits, is_done=is_done)
     if commit and loss:
         judged = _Judged(Outcome.ROLLED_BACK, (str(loss),), loss.instant)
     elif taken and judged.outcome in (Outcome.NOTHING_WRITTEN, Outcome.JOB_ERROR, Outcome.ROLLED_BACK):
         judged = _Judged(taken.outcome, taken.lines, judged.instant)
-    elif commit and own.taken_back and (ended_well or judged.outcome is Outcome.COMMITTED):
-        judged = _of_taken_back(own.taken_back)
+    elif commit and own_writes.taken_back and (ended_well or judged.outcome is Outcome.COMMITTED):
+        judged = _of_taken_back(own_writes.taken_back)
     is_committed = judged.outcome is Outcome.COMMITTED
     instant = commit.instant.time if commit and is_committed else judged.instant
     return Settlement(
@@ -245,7 +249,7 @@ def settle(
         commit=commit,
         exit_code=exit_code or ended.code,
         retired=retired,
-        own=own,
+        own_writes=own_writes,
         ended_well=ended_well,
         commits=commits,
         earlier=earlier,
@@ -272,7 +276,7 @@ class _Ended:
 
     log: DriverLog
     code: int
-    own: OwnWrites
+    own_writes: OwnWrites
     stop: Stop | None
     log_is_read: bool
 
@@ -292,17 +296,19 @@ class _Ended:
         conflicts = self.log.instants.conflicts
         instant = reading.instant
         if not (reading.rival and instant in conflicts):
-            instant = self.own.left or next(reversed(self.own.unfinished), instant)
+            instant = self.own_writes.last_unfinished or next(
+                reversed(self.own_writes.unfinished), instant
+            )
         if self.stop:
             stop = self.stop
             return _Judged(stop.outcome, (stop.line,), stop.instant or instant, stop.rival)
-        loser = next(filter(self.log.instants.has_lost, reversed(self.own.unfinished)), None)
+        loser = next(filter(self.log.instants.has_lost, reversed(self.own_writes.unfinished)), None)
         if loser and reading.outcome in (Outcome.JOB_ERROR, Outcome.UNKNOWN):
             return _Judged(Outcome.COMMIT_CONFLICT, (conflicts[loser],), loser)
         if self.code:
             lines = self._lines(reading)
             return _Judged(reading.outcome, lines, instant, reading.rival, reading.cause, reading.advice)
-        gone = self.own.unfinished or self.own.unplaced
+        gone = self.own_writes.unfinished or self.own_writes.unplaced
         if gone:
             return _Judged(
                 Outcome.JOB_ERROR, (f"the job ended well but left {gone[-1]} unfinished",), gone[-1]
@@ -318,7 +324,7 @@ class _Ended:
         :param writes: its writes in the table's timeline.
         """
         completed = [write for write in writes if write.completed]
-        signless = next((write for write in completed if write.time in self.own.committed), None)
+        signless = next((write for write in completed if write.time in self.own_writes.committed), None)
         if signless is None:
             return None
         line = f"{signless} was completed by this driver but is not signed"
@@ -330,9 +336,9 @@ class _Ended:
         The archived history was searched too. So another process has taken the write back, or has
         removed the table.
         """
-        if self.code or self.stop or not self.own.committed:
+        if self.code or self.stop or not self.own_writes.committed:
             return None
-        time = self.own.committed[-1]
+        time = self.own_writes.committed[-1]
         line = f"the driver completed {time}, and the table does not show it any more"
         return _Judged(Outcome.ROLLED_BACK, (line,), time)
 
@@ -360,14 +366,14 @@ class _Ended:
 
 
 def _own_commits(
-    snapshot: Snapshot, commit: Commit | None, own: OwnWrites, commits: Commits
+    snapshot: Snapshot, commit: Commit | None, own_writes: OwnWrites, commits: Commits
 ) -> list[tuple[Instant, CommitMetadata]]:
     """Return the commits of the attempt's work with what they wrote, to be audited.
 
     Several commits of a job that makes one are an error in any case.
     """
     made = {commit.instant: commit.metadata} if commit else {}
-    others = own.committed if commits is Commits.MANY else ()
+    others = own_writes.committed if commits is Commits.MANY else ()
     for instant in filter(None, map(snapshot.timeline.find, others)):
         metadata = snapshot.reader.commit(instant)
         if metadata and instant not in made:

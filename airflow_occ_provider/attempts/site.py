@@ -95,7 +95,7 @@ def read_site(
     )
     return Site(
         spark,
-        tuple(Source(str(one), tuple(_lines(one, frozenset()))) for one in files),
+        tuple(Source(str(file), tuple(_lines(file, frozenset()))) for file in files),
         Source("the environment", variables),
     )
 
@@ -158,13 +158,13 @@ def _hudi_files(folders: Iterable[str], hudi_dir: str) -> Iterable[Path]:
         yield Path(local) / DEFAULTS_NAME
 
 
-def _lines(path: Path, seen: frozenset[Path]) -> Iterable[tuple[str, str]]:
+def _lines(path: Path, including: frozenset[Path]) -> Iterable[tuple[str, str]]:
     """Yield a file's options with its includes in place, as Hudi reads them."""
-    if path in seen:
+    if path in including:
         raise ConfigurationError(str(path), "includes itself", remedy="remove the include line")
     for key, value in parse_defaults(_text(path, required=True)):
         if key == "include":
-            yield from _lines(path.parent / value.removeprefix("file:"), seen | {path})
+            yield from _lines(path.parent / value.removeprefix("file:"), including | {path})
         else:
             yield key, value
 

@@ -125,7 +125,7 @@ def refuse_sql(text: str, table: str, name: str | None) -> None:
     if name is None:
         trees = (_writing_part(_parsed(statement)) for statement in split(text))
         written = (tree.find(exp.Table) for tree in trees if isinstance(tree, exp.DML))
-        target = next((found for found in written if found), None)
+        target = next((table_name for table_name in written if table_name), None)
         name = ".".join(part.name for part in target.parts) if target else "t"
     read_sql(text, table, name)
 
@@ -190,7 +190,7 @@ class _ScriptReader:
             return
         tree = _parsed(statement)
         writing = _writing_part(tree)
-        kinds = {one.__name__ for one in type(writing).__mro__}
+        kinds = {kind.__name__ for kind in type(writing).__mro__}
         target = None
         if kinds & {"Merge", "Update", "Delete", "Insert"}:
             target = self._write(writing, statement)
@@ -259,10 +259,13 @@ class _ScriptReader:
     def _note_reads(self, tree: Any, target: Any) -> None:
         from sqlglot import exp
 
-        tables = (one for one in tree.find_all(exp.Table) if one is not target)
-        texts = (one.this for one in tree.find_all(exp.Literal) if one.is_string)
+        tables = (table for table in tree.find_all(exp.Table) if table is not target)
+        texts = (literal.this for literal in tree.find_all(exp.Literal) if literal.is_string)
         self.is_read = self.is_read or (
-            any(self._is_own(one) or self._is_at(one.name) or self._is_about(one) for one in tables)
+            any(
+                self._is_own(table) or self._is_at(table.name) or self._is_about(table)
+                for table in tables
+            )
             or any(map(self._is_at, texts))
         )
 
@@ -275,8 +278,8 @@ class _ScriptReader:
 
         if not isinstance(table.this, exp.Func):
             return False
-        texts = (one.this for one in table.this.find_all(exp.Literal) if one.is_string)
-        names = (one.sql(dialect=_DIALECT) for one in table.this.find_all(exp.Column))
+        texts = (literal.this for literal in table.this.find_all(exp.Literal) if literal.is_string)
+        names = (column.sql(dialect=_DIALECT) for column in table.this.find_all(exp.Column))
         return any(_parts(text) in self._own for text in (*texts, *names))
 
     def _is_at(self, path: str) -> bool:

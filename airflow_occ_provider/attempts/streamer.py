@@ -39,7 +39,7 @@ def streamer_arguments(
     :param ordering: the field by which the younger of two rows with one key is known.
     :param operation: Hudi's name of the write operation, in any case.
     """
-    given = {
+    options = {
         _TARGET: table,
         "--target-table": name,
         "--table-type": kind,
@@ -47,7 +47,7 @@ def streamer_arguments(
         "--source-class": source,
         "--source-ordering-field": ordering,
     }
-    arguments = [part for key, value in given.items() if value for part in (key, value)]
+    arguments = [part for key, value in options.items() if value for part in (key, value)]
     # Table services run in tasks of their own, which are queued for them.
     return (*arguments, *(("--disable-compaction",) if kind == MERGE_ON_READ else ()))
 
@@ -67,26 +67,26 @@ def refuse_unsafe_arguments(arguments: Sequence[object], table: str) -> None:
             _refuse_option(value)
         if key == _TARGET:
             targets.append(value)
-    if [canonical_table(one) for one in targets] != [canonical_table(table)]:
+    if [canonical_table(target) for target in targets] != [canonical_table(table)]:
         named = ", ".join(targets) or "no table"
         raise _refusal(f"{_TARGET} names {named}, and the task's table is {table}", f"name {table}")
 
 
 def _refuse_option(option: str) -> None:
     key, _, value = option.partition("=")
-    for found in contradictions([(key, value)], _OPTION):
-        raise _refusal(f"{_OPTION} {option} contradicts safe concurrent writing", found.remedy)
+    for contradiction in contradictions([(key, value)], _OPTION):
+        raise _refusal(f"{_OPTION} {option} contradicts safe concurrent writing", contradiction.remedy)
     if key.strip().startswith((_LOCK, SIGNATURE_PREFIX)):
         raise _refusal(f"{_OPTION} {option} goes before the lock connection", "leave it out")
 
 
 def _pairs(arguments: Sequence[object]) -> Iterator[tuple[str, str]]:
     """Yield each option with what follows it; JCommander also takes ``--key=value``."""
-    words = [str(one) for one in arguments]
+    words = [str(argument) for argument in arguments]
     for word, following in zip(words, [*words[1:], ""], strict=True):
-        key, found, value = word.partition("=")
+        key, equals, value = word.partition("=")
         if word.startswith("--"):
-            yield (key, value) if found else (word, "" if following.startswith("--") else following)
+            yield (key, value) if equals else (word, "" if following.startswith("--") else following)
 
 
 def _refusal(problem: str, remedy: str) -> ConfigurationError:

@@ -98,12 +98,12 @@ def refuse_unproven(job: SparkJob, site: Site, *, is_remote: bool = False) -> No
         is not a PySpark file, or a missing one of this machine.
     """
     expected = "cluster" if is_remote else "client"
-    given = (  # the first one counts, as in Spark's SparkSubmitArguments (3.5)
+    modes = (  # the first one counts, as in Spark's SparkSubmitArguments (3.5)
         ("deploy_mode", job.deploy_mode),
         (f"conf {_DEPLOY_MODE}", job.conf.get(_DEPLOY_MODE)),
         (f"{site.spark.name} {_DEPLOY_MODE}", site.spark_property(_DEPLOY_MODE)),
     )
-    place, mode = next(((place, mode) for place, mode in given if mode), ("", expected))
+    place, mode = next(((place, mode) for place, mode in modes if mode), ("", expected))
     if mode != expected:
         raise ConfigurationError(
             place,
@@ -122,24 +122,24 @@ def refuse_unproven(job: SparkJob, site: Site, *, is_remote: bool = False) -> No
 
 def effective_options(
     writer: Mapping[str, str],
-    given: Mapping[str, object],
+    user_options: Mapping[str, object],
     job: SparkJob,
     site: Site,
 ) -> dict[str, str]:
     """Return every Hudi option of the attempt: the site's, the provider's, the user's.
 
     :param writer: the options of every protected writer, and the signature.
-    :param given: the user's own options.
+    :param user_options: the user's own options.
     :raises ConfigurationError: if an option from any source contradicts the protection.
     """
-    if EARLY_DETECTION in given:
+    if EARLY_DETECTION in user_options:
         raise ConfigurationError(
             "hudi_options",
             "early conflict detection has a field of its own in policy",
             remedy="use early_conflict_detection",
         )
     sources = [
-        Source("hudi_options", tuple(option_texts("hudi_options", given).items())),
+        Source("hudi_options", tuple(option_texts("hudi_options", user_options).items())),
         Source("conf", tuple((key, _spark_text(key, value)) for key, value in job.conf.items())),
         site.environment,
         site.spark,
@@ -159,18 +159,18 @@ def refuse_contradictions(sources: Mapping[str, Mapping[str, object]], rules: It
     :param sources: names of places, each with the options that stand there.
     :raises ConfigurationError: with all of them.
     """
-    found = [
+    contradicting = [
         contradiction
         for name, options in sources.items()
         for contradiction in contradictions(options.items(), name, tuple(rules))
     ]
-    if found:
-        raise _refusal(found)
+    if contradicting:
+        raise _refusal(contradicting)
 
 
-def _refusal(found: Sequence[Contradiction]) -> ConfigurationError:
-    first = found[0]
-    others = "".join(f"; also {c.key}={c.value} in {c.source}" for c in found[1:])
+def _refusal(contradicting: Sequence[Contradiction]) -> ConfigurationError:
+    first = contradicting[0]
+    others = "".join(f"; also {c.key}={c.value} in {c.source}" for c in contradicting[1:])
     return ConfigurationError(
         first.source,
         f"{first.key}={first.value} contradicts safe concurrent writing{others}",
@@ -222,11 +222,11 @@ def remove_leftovers(identity: str) -> None:
 
     :param identity: of the task run, all of whose attempts have ended.
     """
-    for left in Path(tempfile.gettempdir()).glob(f"{file_prefix(identity)}*"):
-        if left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
+    for leftover in Path(tempfile.gettempdir()).glob(f"{file_prefix(identity)}*"):
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
         else:
-            left.unlink(missing_ok=True)
+            leftover.unlink(missing_ok=True)
 
 
 def file_prefix(identity: str) -> str:
@@ -239,7 +239,7 @@ def driver_input(job: SparkJob, options: Mapping[str, str], without: Sequence[st
     return {
         "salt": secrets.token_hex(16),  # the digest is seen by all: no password is guessed by it
         "application": _plain_path(job.application),
-        "arguments": [str(one) for one in job.arguments],
+        "arguments": [str(argument) for argument in job.arguments],
         "options": {key.strip(): value.strip() for key, value in options.items()},
         "without": list(without),
         "rules": [rule._asdict() for rule in job.rules],
@@ -250,7 +250,7 @@ def driver_input(job: SparkJob, options: Mapping[str, str], without: Sequence[st
             "table": job.table,
             "may_read": job.may_read,
         },
-        "classes": [one._asdict() for one in required_classes(options, job.scheme)],
+        "classes": [required._asdict() for required in required_classes(options, job.scheme)],
         "pause_s": HeartbeatRule.of(options).tolerance_ms / 1000,
     }
 

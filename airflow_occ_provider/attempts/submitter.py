@@ -36,9 +36,9 @@ class Handle:
         return {**self.facts, "submitter": self.submitter, "name": self.name}
 
     @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> Handle:
+    def from_json(cls, values: Mapping[str, Any]) -> Handle:
         """Read ``to_json`` back."""
-        facts = dict(kept)
+        facts = dict(values)
         return cls(facts.pop("submitter"), facts.pop("name"), facts)
 
     def __str__(self) -> str:

@@ -55,8 +55,8 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class TableWrites:
-    """The writes of a table at one moment.
+class WriteStates:
+    """The states of a table's writes at one moment.
 
     :param over: requested times of the writes that are completed, or rolled back.
     :param ticks: epoch milliseconds of each heartbeat's last tick, by requested time.
@@ -69,7 +69,7 @@ class TableWrites:
     rule: HeartbeatRule
 
     @classmethod
-    def at(cls, snapshot: Snapshot, now_ms: int, rule: HeartbeatRule) -> TableWrites:
+    def at(cls, snapshot: Snapshot, now_ms: int, rule: HeartbeatRule) -> WriteStates:
         """Read the state from a snapshot."""
         pending = frozenset(instant.time for instant in snapshot.timeline.pending_writes())
         completed = frozenset(instant.time for instant in snapshot.timeline.completed_writes())
@@ -134,27 +134,27 @@ def dangling(attempts: Iterable[AttemptRecord], snapshot: Snapshot) -> tuple[Dan
     """Find what fenced drivers wrote after the fence, as far as it is visible now."""
     fenced = (time for attempt in attempts if not attempt.end for time in attempt.instants)
     oldest = snapshot.timeline.unbroken_since()
-    found = []
+    orphans = []
     for time in fenced:
         names = () if snapshot.timeline.find(time) else uncommitted_files(snapshot, time)
         if names and snapshot.ended_as(time) in (Fate.ROLLED_BACK, Fate.GONE):
-            found.append(Dangling(time, names, time < oldest))
-    return tuple(found)
+            orphans.append(Dangling(time, names, time < oldest))
+    return tuple(orphans)
 
 
-def judge(attempt: AttemptRecord, state: TableWrites, waiting: Waiting | None) -> Settled | Wait | Fence:
+def judge(attempt: AttemptRecord, state: WriteStates, waiting: Waiting | None) -> Settled | Wait | Fence:
     """Decide what has to be done about an earlier attempt before the next one."""
     return _observed(attempt, state) if attempt.end else _unobserved(attempt, state, waiting)
 
 
-def _observed(attempt: AttemptRecord, state: TableWrites) -> Settled | Wait:
-    own = tuple(time for time in attempt.instants if time in state.pending)
+def _observed(attempt: AttemptRecord, state: WriteStates) -> Settled | Wait:
+    unfinished = tuple(time for time in attempt.instants if time in state.pending)
     if attempt.log_read:
-        return Settled(own)
+        return Settled(unfinished)
     ended_ms = attempt.ended_ms + state.rule.interval_ms // 4  # the storage has its own clock
     unrecorded = state.live(state.pending.difference(attempt.instants), ended_ms)
     if not unrecorded:
-        return Settled(own)
+        return Settled(unfinished)
     return Wait(
         f"the log of try {attempt.try_number} was not read to its end, so {', '.join(unrecorded)} may "
         "be what it left; its heartbeat will tell",
@@ -165,10 +165,12 @@ def _observed(attempt: AttemptRecord, state: TableWrites) -> Settled | Wait:
 
 
 def _unobserved(
-    attempt: AttemptRecord, state: TableWrites, waiting: Waiting | None
+    attempt: AttemptRecord, state: WriteStates, waiting: Waiting | None
 ) -> Settled | Wait | Fence:
     recorded = [time for time in attempt.instants if time in state.pending]
-    known = recorded or [time for time in (waiting.instants if waiting else ()) if time in state.pending]
+    instants = recorded or [
+        time for time in (waiting.instants if waiting else ()) if time in state.pending
+    ]
     where = f"try {attempt.try_number} ran as {attempt.driver}, and its end was not seen"
     silence_s = attempt.driver.facts.get(SILENCE_FACT) if attempt.driver else None
     since_ms = waiting.since_ms if waiting else state.now_ms
@@ -176,18 +178,18 @@ def _unobserved(
         # It may be paused before its first instant, so that no heartbeat shows it.
         reason = f"{where}: it was revoked, and a silence of {silence_s:g} s will prove its end"
         return Wait(reason, attempt.table, until_ms=round(since_ms + silence_s * 1000))
-    live = state.live(known)
+    live = state.live(instants)
     if live:
         return Wait(f"{where}: its instant {', '.join(live)} is still beating", attempt.table, live)
-    if known:
-        return Fence(tuple(known))
+    if instants:
+        return Fence(tuple(instants))
     if state.over.intersection(attempt.instants):
         return Settled()
     return _silent(attempt, where, state, waiting)
 
 
 def _silent(
-    attempt: AttemptRecord, where: str, state: TableWrites, waiting: Waiting | None
+    attempt: AttemptRecord, where: str, state: WriteStates, waiting: Waiting | None
 ) -> Settled | Wait:
     """Judge an attempt without a recorded instant: any beating instant may be its own."""
     if waiting is None or not waiting.instants:

@@ -202,13 +202,13 @@ class TryLease:
 
         :param is_held: whether an earlier process was granted it, for a scope as it was then.
         """
-        asked = claim.scope(options, self.run.record.escalation)
+        scope = claim.scope(options, self.run.record.escalation)
         of_run = request.service.requests_of_run(request.owner)
-        leases = leases_above(request.owner, asked.table, of_run)
+        leases = leases_above(request.owner, scope.table, of_run)
         if claim.is_fenced(options):
-            asked = inherited(asked, claim.declared(options), leases)
-        beside = () if leases else claim.beside(asked)
-        return asked, *request.ask([asked, *beside], is_held=is_held)
+            scope = inherited(scope, claim.declared(options), leases)
+        beside = () if leases else claim.beside(scope)
+        return scope, *request.ask([scope, *beside], is_held=is_held)
 
     def _refuse_short(self, terms: Terms) -> None:
         """Refuse a time to live that is too short to end a driver in it."""

@@ -87,7 +87,7 @@ class DriverEvent:
     :param unseen: why it gave the driver up without having seen its end, if it did.
     :param planned: the partitions of the driver's writes by their workload profiles, by requested time.
     :param is_leased: whether the lease was still held when the driver had ended.
-    :param found: the finding that Hudi would refuse the driver's write, if there was one.
+    :param doomed: the finding that Hudi would refuse the driver's write, if there was one.
     """
 
     stop: Stop | None = None
@@ -95,20 +95,20 @@ class DriverEvent:
     unseen: str = ""
     planned: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_leased: bool = False
-    found: DoomedWrite | None = None
+    doomed: DoomedWrite | None = None
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> DriverEvent:
         """Read the event of ``HudiDriverTrigger``."""
-        stop, found = _stop_of(event.get("stop")), event.get("found")
-        evidence = _stop_of(found)
+        stop, doomed = _stop_of(event.get("stop")), event.get("found")
+        evidence = _stop_of(doomed)
         return cls(
             stop,
             is_logged=event["status"] == "ended",
             unseen=event.get("reason", ""),
             planned=event.get("planned", {}),
             is_leased=event.get("is_leased", False),
-            found=DoomedWrite(evidence, found["found_ms"]) if evidence and found else None,
+            doomed=DoomedWrite(evidence, doomed["found_ms"]) if evidence and doomed else None,
         )
 
 

@@ -27,7 +27,7 @@ from airflow_occ_provider.attempts.guards.table_views import TableViews
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.lease_audit import (
-    NOTHING_KEPT,
+    NO_PLANS,
     CommitLockAudit,
     audit_lease,
     audit_scope,
@@ -127,7 +127,7 @@ class WriteAttempt:
         driver = self.spark.running(begun.driver, event)
         if event.unseen and isinstance(driver.submitter.poll(begun.driver), Unseen):
             raise SubmitterUnreachableError(f"{begun.driver} is unseen: {event.unseen}")
-        driver.planned, driver.found = event.planned, event.found
+        driver.planned, driver.doomed = event.planned, event.doomed
         return self._outcome(driver, replace(preparation, signature=signature), admitted, begun)
 
     def _outcome(
@@ -186,7 +186,7 @@ class WriteAttempt:
         if driver.stop is None and log.end is None:
             driver.stop = admitted.stop  # the lease's keeper ends a driver by itself
         settlement = attempt.settle(is_judged=True)
-        log_outcomes(self.log, (early.choice, early.found or driver.found), settlement.outcome)
+        log_outcomes(self.log, (early.choice, early.doomed or driver.doomed), settlement.outcome)
         return settlement
 
     def attempt(
@@ -222,14 +222,14 @@ class WriteAttempt:
     def _explain(
         self,
         options: Mapping[str, str],
-        kept: Mapping[str, Sequence[str]],
+        plans: Mapping[str, Sequence[str]],
         settlement: Settlement,
         seconds: float,
         is_judged: bool,
     ) -> Settlement:
         """Add the rival and what follows; that is unknown for a try that is being ended."""
         rival = find_rival(self.table, settlement.instant, settlement.rival)
-        planned = planned_partitions(self.table, settlement.instant, kept)
+        planned = planned_partitions(self.table, settlement.instant, plans)
         follows = self._next_try(options, settlement, rival, planned) if is_judged else ""
         return rival.explained(settlement, seconds, follows)
 
@@ -262,25 +262,26 @@ class WriteAttempt:
         self, settlement: Settlement, planned: tuple[str, ...], rule: HeartbeatRule
     ) -> tuple[str, ...]:
         """Return the rivals that the next try waits for."""
-        touched, own = planned or self.claim.partitions or (), self.run.record.instants_in(self.path)
-        return pending_rivals(self.table, settlement, touched, own, rule)
+        touched = planned or self.claim.partitions or ()
+        own_times = self.run.record.instants_in(self.path)
+        return pending_rivals(self.table, settlement, touched, own_times, rule)
 
     def judge(
         self,
         settlement: Settlement,
         admitted: Admitted,
         rule: HeartbeatRule,
-        kept: Mapping[str, Sequence[str]] = NOTHING_KEPT,
+        plans: Mapping[str, Sequence[str]] = NO_PLANS,
     ) -> Commit | None:
         """Return the attempt's commit, if there is one and it is sound.
 
-        :param kept: the partitions of the driver's writes, as known while it ran.
+        :param plans: the partitions of the driver's writes, as known while it ran.
         """
         if settlement.outcome is Outcome.KILLED:
             admitted.refuse_if_lost()
         error = settlement.error()
         if isinstance(error, WriteConflictError):
-            planned = planned_partitions(self.table, settlement.instant, kept)
+            planned = planned_partitions(self.table, settlement.instant, plans)
             gave_way = error.outcome is Outcome.YIELDED and admitted.is_shared
             queue_again = self.run.give_way if gave_way else self.run.escalate
             queue_again(planned, self._pending(settlement, planned, rule))
@@ -293,7 +294,7 @@ class WriteAttempt:
 
     def _refuse_no_commit(self, settlement: Settlement) -> None:
         """Refuse a job that ended well without a commit to its table, unless that was allowed."""
-        elsewhere = [f"{time} in {table}" for time, table in settlement.own.elsewhere]
+        elsewhere = [f"{time} in {table}" for time, table in settlement.own_writes.elsewhere]
         if elsewhere and self.require_commit is not False:
             raise MisconfigurationError(
                 f"the job wrote {', '.join(elsewhere)}, and nothing in its table {self.path}",

@@ -45,7 +45,7 @@ def _described(args: argparse.Namespace) -> list[dict[str, Any]]:
         }
         for writer in observation.pending.values()
     ]
-    residues = [{**residue.to_json(), "fate": None, "dead_in_ms": None} for residue in cleaning.left]
+    residues = [{**residue.to_json(), "fate": None, "dead_in_ms": None} for residue in cleaning.residues]
     shown: list[dict[str, Any]] = [*pending, *residues]
     tasks = signers(args, observation.snapshot, (residue["instant"] for residue in shown))
     return [residue | {"task": describe_task(tasks.get(residue["instant"]))} for residue in shown]

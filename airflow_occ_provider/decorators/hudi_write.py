@@ -45,10 +45,10 @@ class _HudiWriteDecoratedOperator(DecoratedOperator, HudiWriteOperator):  # type
         op_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        name, signature = python_callable.__name__, inspect.signature(python_callable)
+        function, signature = python_callable.__name__, inspect.signature(python_callable)
         if SESSION not in signature.parameters:
-            raise TypeError(f"{name}: it needs a parameter {SESSION}, for the session")
-        refused = [one for one in _NOT_ACCEPTED if kwargs.get(one)]
+            raise TypeError(f"{function}: it needs a parameter {SESSION}, for the session")
+        refused = [name for name in _NOT_ACCEPTED if kwargs.get(name)]
         if refused:
             raise TypeError(f"@task.hudi_write takes no {refused[0]}: the function is the job")
         named = _named(signature, op_args or ())
@@ -56,7 +56,7 @@ class _HudiWriteDecoratedOperator(DecoratedOperator, HudiWriteOperator):  # type
         super().__init__(
             python_callable=python_callable,
             op_kwargs={SESSION: None, **named, **(op_kwargs or {})},
-            application=inspect.getsourcefile(python_callable) or name,
+            application=inspect.getsourcefile(python_callable) or function,
             **kwargs,
         )
 
@@ -64,10 +64,10 @@ class _HudiWriteDecoratedOperator(DecoratedOperator, HudiWriteOperator):  # type
         """Return the function, with its arguments and what it names of the context."""
         takes = inspect.signature(self.python_callable).parameters
         of_context = {key: value for key, value in context.items() if key in takes}
-        given = {**of_context, **self.op_kwargs}
-        del given[SESSION]
+        arguments = {**of_context, **self.op_kwargs}
+        del arguments[SESSION]
         source: str = self.get_python_source()  # type: ignore[no-untyped-call]
-        return Function(self.python_callable.__name__, source, self.table, given)
+        return Function(self.python_callable.__name__, source, self.table, arguments)
 
 
 class _HudiWriteTask(_TaskDecorator[..., Any, _HudiWriteDecoratedOperator]):
@@ -87,9 +87,9 @@ def _named(signature: inspect.Signature, arguments: Sequence[Any]) -> dict[str, 
 
     :raises TypeError: for a parameter that has no name.
     """
-    others = [one for one in signature.parameters.values() if one.name != SESSION]
+    others = [parameter for parameter in signature.parameters.values() if parameter.name != SESSION]
     unnamed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
-    if any(one.kind in unnamed for one in signature.parameters.values()):
+    if any(parameter.kind in unnamed for parameter in signature.parameters.values()):
         raise TypeError(f"{signature}: every parameter of a function for the driver needs a name")
     return dict(signature.replace(parameters=others).bind_partial(*arguments).arguments)
 

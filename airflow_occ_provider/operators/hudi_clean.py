@@ -116,7 +116,7 @@ class HudiCleanOperator(HudiSparkOperator):
         if self.is_dry_run:
             return clean.foresee().to_json(dry_run=True)
         since_ms, observation = now_ms(), clean.observe()
-        overdue = [time for time, one in observation.pending.items() if one.fate is Fate.LATE]
+        overdue = [time for time, writer in observation.pending.items() if writer.fate is Fate.LATE]
         self._wait_if_needed(clean, observation, list(self._named) or overdue, since_ms)
         return self._clean(run, clean)
 
@@ -153,7 +153,7 @@ class HudiCleanOperator(HudiSparkOperator):
         clean.describe(observation, chosen)
         deadline_ms = since_ms + round(self.wait_timeout.total_seconds() * 1000)
         until = ENDED if self._named else (Fate.ALIVE, *ENDED)
-        awaited = [one for one in chosen if observation.writer(one).fate not in until]
+        awaited = [instant for instant in chosen if observation.writer(instant).fate not in until]
         if awaited and self.wait and now_ms() < deadline_ms:
             self.log.info("Waiting for %s, without a worker slot.", ", ".join(chosen))
             wait = InstantsWait(tuple(chosen), clean.rule, tuple(until), deadline_ms)

@@ -89,8 +89,8 @@ class HudiIncrementalReadOperator(TypedArguments, SparkSubmitOperator):
         outlets: Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        own = [*(outlets or ()), consumer_asset(consumer)]
-        super().__init__(outlets=own, retries=retries, retry_delay=retry_delay, **kwargs)
+        assets = [*(outlets or ()), consumer_asset(consumer)]
+        super().__init__(outlets=assets, retries=retries, retry_delay=retry_delay, **kwargs)
         self.table = table
         self.consumer = consumer
         self.release = choice("release", Release, release)
@@ -151,7 +151,7 @@ class HudiIncrementalReadOperator(TypedArguments, SparkSubmitOperator):
             "table": self.table,
             "options": dict(read.options(self.release)),
             "predicate": read.predicate,
-            "commits": [one.time for one in read.window.commits],
+            "commits": [commit.time for commit in read.window.commits],
             "scan": read.scan,
             "start": read.window.start,
             "end": read.window.end,

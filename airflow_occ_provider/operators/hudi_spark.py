@@ -310,7 +310,7 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
         if parent is not self:
             return
-        given = {str(key): str(value) for key, value in (self.hudi_options or {}).items()}
-        hide(all_secrets({**given, **(self.conf or {})}))
+        options = {str(key): str(value) for key, value in (self.hudi_options or {}).items()}
+        hide(all_secrets({**options, **(self.conf or {})}))
         ours = {**writer_options({}, {}), **strategy_option(self.policy.conflict_resolution)}
-        self.hudi_defaults = redact({**ours, **given})
+        self.hudi_defaults = redact({**ours, **options})

@@ -181,9 +181,9 @@ class _Spent:
     def __init__(self, context: Context | None, max_tries: int) -> None:
         self._store: Any = cast("Any", context).get("task_state_store") if context else None
         self._max_tries = max_tries
-        kept: Any = self._store.get(_SPENT_KEY) if self._store else None
-        same = isinstance(kept, dict) and kept.get("max_tries") == max_tries
-        self.counts: dict[str, int] = dict(kept["counts"]) if same else {}
+        stored: Any = self._store.get(_SPENT_KEY) if self._store else None
+        same = isinstance(stored, dict) and stored.get("max_tries") == max_tries
+        self.counts: dict[str, int] = dict(stored["counts"]) if same else {}
 
     def add(self, cause: str) -> None:
         self.counts[cause] = self.counts.get(cause, 0) + 1

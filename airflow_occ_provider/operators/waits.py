@@ -56,13 +56,13 @@ def log_admission(event: Mapping[str, Any], log: Any) -> None:
     if event["status"] == "full":
         log.info("The triggerer is full of waiters: the task asks again in %g s.", event["again_s"])
         raise AirflowRescheduleException(utcnow() + timedelta(seconds=event["again_s"]))
-    known = {
+    messages = {
         "granted": "The lease was granted.",
         "lost": f"The queued request was lost ({event.get('message')}): it is queued again, behind "
         "all that are queued now.",
         "timeout": "The wait for the lease has timed out.",
     }
-    log.info("%s", known.get(event["status"]) or event.get("message"))
+    log.info("%s", messages.get(event["status"]) or event.get("message"))
 
 
 def _trigger(task: HudiSparkOperator, wait: TaskWait) -> tuple[BaseTrigger, str]:

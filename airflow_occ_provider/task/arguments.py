@@ -86,8 +86,8 @@ class TypedArguments:
 
     def _argument_names(self) -> list[str]:
         """Return the arguments that classes of this provider declare."""
-        ours = [one for one in type(self).__mro__ if one.__module__.partition(".")[0] == _PACKAGE]
-        constructors = [vars(one)["__init__"] for one in ours if "__init__" in vars(one)]
+        ours = [base for base in type(self).__mro__ if base.__module__.partition(".")[0] == _PACKAGE]
+        constructors = [vars(base)["__init__"] for base in ours if "__init__" in vars(base)]
         # Airflow gives each class a constructor, of which some are only those of its own classes.
         constructors = [init for init in constructors if init.__module__.partition(".")[0] == _PACKAGE]
         declared = [name for init in constructors for name in inspect.signature(init).parameters]

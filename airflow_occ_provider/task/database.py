@@ -138,10 +138,10 @@ def task_record(dag_id: str, run_id: str, task_id: str, map_index: int) -> TaskR
     :raises ValueError: if the record cannot be read.
     """
     scope = TaskScope(dag_id=dag_id, run_id=run_id, task_id=task_id, map_index=map_index)
-    kept = get_state_backend().get(scope, RECORD_KEY)
-    if kept is None:
+    stored = get_state_backend().get(scope, RECORD_KEY)
+    if stored is None:
         return None
     try:
-        return TaskRecord.from_json(json.loads(kept))
+        return TaskRecord.from_json(json.loads(stored))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(str(error)) from error

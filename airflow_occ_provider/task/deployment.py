@@ -25,9 +25,9 @@ def site() -> str:
 
     It is ``[hudi_occ] site_id``, or else a hash of the address of the deployment's API server.
     """
-    given = _configured(SECTION, SITE_OPTION)
-    if given:
-        return given
+    configured = _configured(SECTION, SITE_OPTION)
+    if configured:
+        return configured
     address = next(filter(None, (_configured(*option) for option in _ADDRESSES)), "")
     return hashlib.sha256(address.rstrip("/").encode()).hexdigest()[:12]
 

@@ -105,7 +105,7 @@ def _schema(text: str) -> dict[str, DatasetFacet]:
 
     try:
         schema = json.loads(text)
-        columns = [(one["name"], _type_name(one["type"])) for one in schema["fields"]]
+        columns = [(column["name"], _type_name(column["type"])) for column in schema["fields"]]
     except (ValueError, TypeError, KeyError):
         return {}
     fields = [schema_dataset.SchemaDatasetFacetFields(name, kind) for name, kind in columns]
@@ -115,7 +115,7 @@ def _schema(text: str) -> dict[str, DatasetFacet]:
 def _type_name(avro: Any) -> str:
     """Return the name of a type, also of a nullable one."""
     if isinstance(avro, list):
-        return " or ".join(_type_name(one) for one in avro if one != "null")
+        return " or ".join(_type_name(branch) for branch in avro if branch != "null")
     if isinstance(avro, dict):
         return avro.get("logicalType") or _type_name(avro["type"])
     return str(avro)

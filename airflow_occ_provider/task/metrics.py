@@ -89,11 +89,11 @@ def writers(table: str, pending: Iterable[Writer], rule: HeartbeatRule) -> None:
 
     :param pending: all pending writes; without heartbeats the margin is the whole tolerance.
     """
-    seen = tuple(pending)
-    margins = [one.margin_ms for one in seen if one.fate.beating and one.margin_ms is not None]
+    writes = tuple(pending)
+    margins = [write.margin_ms for write in writes if write.fate.beating and write.margin_ms is not None]
     margin_ms = min(margins, default=rule.interval_ms * rule.tolerable_misses)
     _send(stats.gauge, "hudi.heartbeat_margin", margin_ms / 1000, {"table": table})
-    _send(stats.gauge, "hudi.ghosts", sum(one.fate is Fate.DEAD for one in seen), {"table": table})
+    _send(stats.gauge, "hudi.ghosts", sum(write.fate is Fate.DEAD for write in writes), {"table": table})
 
 
 def _send(emit: Callable[..., None], name: str, value: object, tags: Mapping[str, str]) -> None:

@@ -126,7 +126,7 @@ class HudiDriverTrigger(LeaseTrigger):
         while True:
             state = await self._asked(self._look)
             if isinstance(state, Ended):
-                certainty = self._watch.found
+                certainty = self._watch.doomed
                 return {
                     "status": "ended",
                     "stop": _reason(stop) if stop else None,

@@ -129,6 +129,6 @@ def test_a_trigger_without_early_stop_leaves_the_driver_alone(world, given, why,
     wait = deferred(Process(world, **given))
     threading.Timer(0.5, world.go.set).start()
     event = event_of(trigger_of(world, wait))
-    assert (event.stop, event.found) == (None, None)
+    assert (event.stop, event.doomed) == (None, None)
     assert ends(world, wait.handle) == Ended(1)
     assert why in "".join(line for line in caplog.messages if "is not applied" in line)

@@ -165,7 +165,7 @@ class Watch:
     @property
     def loss(self) -> Stop | None:
         """The finding that the write is lost, if there was one."""
-        return self.guard.found.stop if self.guard.found else None
+        return self.guard.doomed.stop if self.guard.doomed else None
 
     def _reports(self, message: str) -> None:
         """Let its driver's runner report a record of Hudi."""

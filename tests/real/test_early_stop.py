@@ -65,12 +65,12 @@ def test_the_drivers_log_shows_when_hudi_has_taken_its_comparison_point(
 
 def test_what_the_observer_foresees_is_what_hudi_does(hudi_stack, tmp_path):
     loser, won = losing(hudi_stack, tmp_path / "t", EarlyStop.OBSERVE)
-    wait_for("the finding", lambda: loser.guard.found, loser)
+    wait_for("the finding", lambda: loser.guard.doomed, loser)
     resume(loser.process.pid)
     lost = loser.wait()
     assert (lost.outcome, lost.rival) == (Outcome.COMMIT_CONFLICT, won.instant)
     assert loser.stop is None
-    assert loser.guard.found.stop.rival == won.instant
+    assert loser.guard.doomed.stop.rival == won.instant
 
 
 @contextmanager

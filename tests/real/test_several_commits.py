@@ -38,7 +38,7 @@ def test_a_stream_that_fails_between_its_batches_goes_on_from_its_checkpoint(hud
     writer, done = run()
     assert (done.outcome, done.error()) == (Outcome.COMMITTED, None), writer.log[-6000:]
     commits = [one.time for one in HudiTable(str(table)).snapshot().timeline.completed_writes()]
-    assert (*failed.own.committed, *done.own.committed) == tuple(commits)
+    assert (*failed.own_writes.committed, *done.own_writes.committed) == tuple(commits)
     assert len(commits) == 3
     assert sum(count_rows(table, "k").values()) == 3
 
@@ -48,7 +48,7 @@ def test_two_tables_in_one_job_are_told(hudi_stack, tmp_path):
     arguments = ("tables", str(tmp_path))
     writer = Writer(hudi_stack, table, application=JOB, arguments=arguments)
     settlement = writer.run()
-    ((time, other),) = settlement.own.elsewhere
+    ((time, other),) = settlement.own_writes.elsewhere
     assert other.endswith(f"{table}_too"), writer.log[-6000:]
     error = settlement.error()
     assert isinstance(error, MisconfigurationError)

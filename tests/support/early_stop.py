@@ -59,7 +59,7 @@ class Race:
     def found(self):
         guard = self.guard()
         self.look(guard)
-        return guard.found and guard.found.stop
+        return guard.doomed and guard.doomed.stop
 
     def instant(self, time):
         return self.table.snapshot().timeline.find(time)

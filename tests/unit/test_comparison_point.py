@@ -101,7 +101,7 @@ class Unclear(Race):
 
     def look(self):
         self.watch.look(self.views.current())
-        return self.watch.found
+        return self.watch.doomed
 
     def completes(self):
         self.gone.rename(self.winner)

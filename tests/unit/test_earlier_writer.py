@@ -92,7 +92,7 @@ def test_a_foreign_rival_never_ends_a_driver_and_the_queue_is_asked_three_times(
     guard, looking = pair.guard(lease)
     for _ in range(6):
         looking.check()
-    assert guard.found is None
+    assert guard.doomed is None
     assert (lease.told, lease.asked) == ([pair.later], 3)
 
 
@@ -183,14 +183,14 @@ def test_to_observe_ends_no_driver_and_a_loss_after_the_choice_is_found_too(pair
     looking.check()
     looking.check()
     assert guard.stop is None
-    assert (guard.choice.stop.outcome, guard.found) == (Outcome.YIELDED, None)
+    assert (guard.choice.stop.outcome, guard.doomed) == (Outcome.YIELDED, None)
     pair.completes(pair.earlier)
     looking.check()
     assert guard.stop is None
-    assert guard.found.stop.outcome is Outcome.COMMIT_CONFLICT
+    assert guard.doomed.stop.outcome is Outcome.COMMIT_CONFLICT
     first, second = (record.getMessage() for record in caplog.records)
     assert first == f"With early_stop='act': {guard.choice.stop.line}."
-    assert second == f"{guard.found.stop.line}."
+    assert second == f"{guard.doomed.stop.line}."
 
 
 def test_what_became_of_a_choice_is_no_surprise(pair, caplog):
@@ -233,7 +233,7 @@ def test_a_queue_that_does_not_answer_hides_no_lost_conflict(pair, caplog):
     guard, looking = pair.guard(Unreachable())
     looking.check()
     looking.check()
-    assert guard.found is None
+    assert guard.doomed is None
     (line,) = [record.getMessage() for record in caplog.records]
     assert "no answer" in line
     pair.completes(pair.earlier)

@@ -100,7 +100,7 @@ def test_a_stopped_write_that_was_rolled_back_before_the_settlement_is_unfinishe
     race.begins(LATER, race.path)
     stop = Stop(Outcome.COMMIT_CONFLICT, "lost", race.rival, LATER)
     settlement = race.settled(exit_code, stop)
-    assert settlement.own.left == LATER
+    assert settlement.own_writes.last_unfinished == LATER
     assert isinstance(settlement.error(), FailedAfterCommitError)
     assert settlement.overruled is None
 
@@ -116,7 +116,7 @@ def test_observing_stops_nothing_and_tells_at_the_end_what_became_of_it(race, to
     race.look(guard)
     assert guard.stop is None
     assert len(told()) == 1
-    early_stop.log_outcomes(LOGGER, [guard.found], Outcome.COMMIT_CONFLICT)
+    early_stop.log_outcomes(LOGGER, [guard.doomed], Outcome.COMMIT_CONFLICT)
     assert re.match(rf"\d+ s after early_stop found that {race.ours} can no longer", told()[-1])
     assert told()[-1].endswith("its outcome is commit_conflict.")
 
@@ -126,7 +126,7 @@ def test_a_rival_that_is_still_pending_stops_nothing(race, told):
     guard = race.guard()
     race.look(guard)
     assert guard.stop is None
-    assert (guard.found, told()) == (None, [])
+    assert (guard.doomed, told()) == (None, [])
 
 
 def test_a_profile_that_is_not_built_on_the_rival_shows_that_it_was_not_read(race):
@@ -172,10 +172,10 @@ def test_a_job_that_has_begun_another_write_is_not_ended_for_its_first(race, mon
     monkeypatch.setattr(early_stop, "lost_conflict", slow)
     race.beats(race.ours)
     race.look(guard)
-    assert guard.found is None
+    assert guard.doomed is None
     race.begins(LATER, "/lake/other")  # so it goes on with its first
     race.look(guard)
-    assert guard.found
+    assert guard.doomed
 
 
 def elsewhere(race):
@@ -281,7 +281,7 @@ def test_the_thread_looks_until_the_block_ends_and_not_at_all_if_it_is_off(race,
     with race.guards(off):
         waited.wait(0.1)
     race.look(off)
-    assert off.found is None
+    assert off.doomed is None
 
 
 RETRIES = "hoodie.write.num.retries.on.conflict.failures"
@@ -316,7 +316,7 @@ def test_what_leaves_no_certain_verdict_is_logged_if_one_was_wanted(options, why
 def test_a_finding_that_was_wrong_is_a_warning(race, caplog):
     guard = race.guard(EarlyStop.OBSERVE)
     race.look(guard)
-    early_stop.log_outcomes(LOGGER, [guard.found], Outcome.COMMITTED)
+    early_stop.log_outcomes(LOGGER, [guard.doomed], Outcome.COMMITTED)
     assert caplog.records[-1].levelno == logging.WARNING
 
 
@@ -352,4 +352,4 @@ def test_a_look_that_is_under_way_when_the_driver_ends_finds_nothing(race):
     view = TableViews(race.table).current()
     guard.end()
     guard.look(view)
-    assert guard.found is None
+    assert guard.doomed is None

@@ -185,13 +185,13 @@ def test_the_table_shows_that_a_clean_ran(folder, table):
     begin(folder, T2)
     beat(folder, T1)
     cleaning, before = foresee(table, RULE)
-    assert (cleaning.dead, cleaning.rolled_back, cleaning.left) == ((T1,), (), ())
+    assert (cleaning.dead, cleaning.rolled_back, cleaning.residues) == ((T1,), (), ())
     assert before.writer(T2).fate is Fate.ALIVE
     clean(folder, T1)
     done = verify(table, RULE, before)
     assert (done.dead, done.rolled_back, done.cleaned_files, done.losses) == ((T1,), (T1,), None, ())
-    assert [(one.kind, one.instant) for one in done.left] == [("heartbeat", T1)]
-    assert done.to_json(dry_run=False)["left"][0]["proof"] == done.left[0].proof
+    assert [(one.kind, one.instant) for one in done.residues] == [("heartbeat", T1)]
+    assert done.to_json(dry_run=False)["left"][0]["proof"] == done.residues[0].proof
 
 
 def test_what_the_clean_did_not_roll_back_is_reported(folder, table):
@@ -205,7 +205,7 @@ def test_what_the_clean_did_not_roll_back_is_reported(folder, table):
     (folder / ".heartbeat" / T2).unlink()
     done = verify(table, RULE, before)
     assert done.rolled_back == ()
-    first, second = done.left
+    first, second = done.residues
     assert (first.kind, first.instant) == ("write", T1)
     assert "is dead: its heartbeat expired 180" in first.proof
     assert (second.kind, second.instant) == ("write", T2)
@@ -219,7 +219,7 @@ def test_a_write_that_committed_meanwhile_is_not_left(folder, table):
     complete(folder, T1, JUST_NOW_S)
     (folder / ".heartbeat" / T1).unlink()
     done = verify(table, RULE, before)
-    assert (done.dead, done.rolled_back, done.left) == ((T1,), (), ())
+    assert (done.dead, done.rolled_back, done.residues) == ((T1,), (), ())
 
 
 @pytest.mark.parametrize(

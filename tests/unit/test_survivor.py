@@ -6,7 +6,7 @@ import pytest
 
 from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.record_parts import Waiting
-from airflow_occ_provider.attempts.survivor import Fence, Settled, TableWrites, Wait, judge
+from airflow_occ_provider.attempts.survivor import Fence, Settled, Wait, WriteStates, judge
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.submitters.processes import DriverProcess
 from tests.support.local_drivers import handle_of
@@ -21,7 +21,7 @@ ENDED = replace(LOST, end="exit code 137", ended_ms=NOW - 2000)
 def look(pending=(), ages=(), over=()):
     """The table, with heartbeats of so many milliseconds of age."""
     ticks = {time: NOW - age for time, age in zip(pending, ages, strict=False)}
-    return TableWrites(frozenset(pending), frozenset(over), ticks, NOW, RULE)
+    return WriteStates(frozenset(pending), frozenset(over), ticks, NOW, RULE)
 
 
 def test_an_ended_driver_leaves_its_pending_instants_as_ghosts():

@@ -438,7 +438,7 @@ def test_an_instant_of_another_table_is_not_ours(folder, table):
     log.take(f"x INFO ActiveTimelineV2: Create new file for toInstant ?{made}")
     settlement = settle(table, SIGNATURE, log, 0)
     assert settlement.outcome is Outcome.NOTHING_WRITTEN
-    assert settlement.own.elsewhere == ((T1, "/elsewhere"),)
+    assert settlement.own_writes.elsewhere == ((T1, "/elsewhere"),)
     assert (folder / ".heartbeat" / T2).exists()
 
 

@@ -34,10 +34,10 @@ class ComparisonPoint:
         if self._write != ours.time:  # the view may have begun before the log showed it
             self._write, self._past_s, self._done = ours.time, time.monotonic(), None
         elif self._done is None and view.now_s > self._past_s:
-            self._done = frozenset(one.time for one in snapshot.timeline.completed_writes())
+            self._done = frozenset(write.time for write in snapshot.timeline.completed_writes())
 
     def unseen(self, ours: Instant, rivals: Iterable[Instant]) -> frozenset[str]:
         """Return the times of the completed rivals that it has certainly not seen."""
         if self._write != ours.time or self._done is None:
             return frozenset()
-        return frozenset(one.time for one in rivals) - self._done
+        return frozenset(rival.time for rival in rivals) - self._done

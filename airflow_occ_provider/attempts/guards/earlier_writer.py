@@ -66,7 +66,7 @@ class EarlierWriter:
             self.lease.announce(ours.time)
             self._told = ours.time
         planned = planned_before(snapshot, ours, self._living(view, snapshot, ours))
-        times = frozenset(one.time for one in planned)
+        times = frozenset(write.time for write in planned)
         if not (self.may_retry and times) or self._asked == (times, _MOST_QUESTIONS):
             return None
         owners = self.lease.announced()
@@ -78,8 +78,10 @@ class EarlierWriter:
 
     def _living(self, view: TableView, snapshot: Snapshot, ours: Instant) -> list[Instant]:
         """Return the other pending writes with a live heartbeat; nothing is read for that."""
-        others = (one for one in snapshot.timeline.pending_writes() if one.time != ours.time)
-        return [one for one in others if self.rule.judge(view.ticks.get(one.time), view.now_ms).live]
+        others = (write for write in snapshot.timeline.pending_writes() if write.time != ours.time)
+        return [
+            write for write in others if self.rule.judge(view.ticks.get(write.time), view.now_ms).live
+        ]
 
 
 def _is_still_before(snapshot: Snapshot, ours: Instant, rival: Instant) -> bool:
@@ -91,8 +93,8 @@ def _is_still_before(snapshot: Snapshot, ours: Instant, rival: Instant) -> bool:
     return rival in planned_before(snapshot.reload(), ours, [rival])
 
 
-def _stop(own: str, conflict: Conflict, owners: Mapping[str, Owner]) -> Stop:
+def _stop(ours: str, conflict: Conflict, owners: Mapping[str, Owner]) -> Stop:
     rival, count = conflict.rival.instant.time, len(conflict.file_groups)
     shared = f"{count} of its file groups" if count > 1 else "one of its file groups"
-    line = f"{own} gives way to the earlier {rival} of {owners[rival]}, which writes {shared}"
-    return Stop(Outcome.YIELDED, line, rival, own)
+    line = f"{ours} gives way to the earlier {rival} of {owners[rival]}, which writes {shared}"
+    return Stop(Outcome.YIELDED, line, rival, ours)

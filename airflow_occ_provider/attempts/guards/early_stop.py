@@ -98,7 +98,7 @@ class EarlyStopGuard:
     logger: Any
     earlier: EarlierWriter | None = None
     point: ComparisonPoint = field(init=False)
-    found: DoomedWrite | None = field(default=None, init=False)
+    doomed: DoomedWrite | None = field(default=None, init=False)
     """The finding that the write is lost, once there is one."""
     choice: DoomedWrite | None = field(default=None, init=False)
     """The choice that another task's write goes on in its place, once there is one."""
@@ -121,13 +121,13 @@ class EarlyStopGuard:
     @property
     def stop(self) -> Stop | None:
         """The reason to stop the driver, if any; known without a request."""
-        first = self.choice or self.found
+        first = self.choice or self.doomed
         return first.stop if first and self.mode is EarlyStop.ACT else None
 
     def look(self, view: TableView) -> None:
         """Look once, and log a finding."""
         snapshot = view.snapshot
-        if snapshot is None or self.found or self.stop or self.mode is EarlyStop.OFF:
+        if snapshot is None or self.doomed or self.stop or self.mode is EarlyStop.OFF:
             return
         ours = running_write(self.log, snapshot, view.ticks)
         stop = self._reason(view, snapshot, ours) if ours else None
@@ -142,7 +142,7 @@ class EarlyStopGuard:
 
     def _keep(self, finding: DoomedWrite) -> None:
         if finding.stop.outcome is not Outcome.YIELDED:
-            self.found = finding
+            self.doomed = finding
             self.logger.warning("%s.", finding.stop.line)
         elif self.choice is None:
             self.choice = finding
@@ -162,7 +162,7 @@ class EarlyStopGuard:
         Without another commit since the last look there is nothing to read.
         """
         rivals = possible_winners(snapshot, ours)
-        judged = ours.time, frozenset(one.time for one in rivals)
+        judged = ours.time, frozenset(rival.time for rival in rivals)
         if judged == self._judged or not rivals or snapshot.reader.profile(ours) is None:
             return None
         setup = Setup(self.strategy, unseen=self.point.unseen(ours, rivals))
@@ -172,12 +172,12 @@ class EarlyStopGuard:
         return conflict
 
 
-def _stop(own: str, conflict: Conflict) -> Stop:
+def _stop(ours: str, conflict: Conflict) -> Stop:
     rival, groups = conflict.rival.instant, sorted(conflict.file_groups)
     named = ", ".join("/".join(group).lstrip("/") for group in groups[:_MOST_NAMED])
     more = f" and {len(groups) - _MOST_NAMED} more" if len(groups) > _MOST_NAMED else ""
     line = (
-        f"{own} can no longer commit: {rival.time} has completed since it began, and wrote "
+        f"{ours} can no longer commit: {rival.time} has completed since it began, and wrote "
         f"{len(groups)} of its file groups ({named}{more})"
     )
-    return Stop(Outcome.COMMIT_CONFLICT, line, rival.time, own)
+    return Stop(Outcome.COMMIT_CONFLICT, line, rival.time, ours)

@@ -61,8 +61,10 @@ class HeartbeatAlarm:
 
     def look(self, view: TableView) -> None:
         """Look once, and log what has changed."""
-        own = self.log.own_instants
-        state = self._current(view.snapshot, own, view.ticks) if view.snapshot and own else None
+        instants = self.log.own_instants
+        state = (
+            self._current(view.snapshot, instants, view.ticks) if view.snapshot and instants else None
+        )
         with self._reporting:
             if self._ended.is_set():
                 return
@@ -78,16 +80,16 @@ class HeartbeatAlarm:
             self.on_margin(self.rule.tolerance_ms / 1000)
 
     def _current(
-        self, snapshot: Snapshot, own: tuple[str, ...], ticks: Mapping[str, int]
+        self, snapshot: Snapshot, instants: tuple[str, ...], ticks: Mapping[str, int]
     ) -> HeartbeatState | None:
         """Return the driver's youngest write in this table, unless it is over.
 
         A write that lost a conflict is over, too: Hudi abandons it, and may retry as a new instant.
         """
-        for instant in reversed(own):
-            found, rollback = snapshot.timeline.find(instant), snapshot.rollback_of(instant)
-            if found or rollback:  # else the write is in another table of the job
-                is_over = found and (found.completed or not found.is_write)
+        for instant in reversed(instants):
+            listed, rollback = snapshot.timeline.find(instant), snapshot.rollback_of(instant)
+            if listed or rollback:  # else the write is in another table of the job
+                is_over = listed and (listed.completed or not listed.is_write)
                 if is_over or instant in self.log.instants.conflicts:
                     return None
                 foreign = rollback and not self._has_requested(rollback.time)

@@ -21,20 +21,20 @@ def running_write(log: DriverLog, snapshot: Snapshot, ticks: Mapping[str, int]) 
     :returns: ``None`` if there is none, or if its commit is under way or refused.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    own = log.own_instants
-    for time in reversed(own):
+    times = log.own_instants
+    for time in reversed(times):
         begun_in = log.instants.tables.get(time)
         if begun_in and is_other_table(snapshot.path, begun_in):
             continue
-        found = snapshot.timeline.find(time)
-        if found and _is_no_running_write(found, snapshot):
+        instant = snapshot.timeline.find(time)
+        if instant and _is_no_running_write(instant, snapshot):
             continue
-        is_known = found and (time == own[-1] or time in ticks)
+        is_known = instant and (time == times[-1] or time in ticks)
         is_decided = time in log.instants.committing or time in log.instants.conflicts
-        return found if is_known and not is_decided else None
+        return instant if is_known and not is_decided else None
     return None
 
 
-def _is_no_running_write(found: Instant, snapshot: Snapshot) -> bool:
-    is_pending_write = found.is_write and not found.completed
-    return not is_pending_write or snapshot.reader.planned(found) is not None
+def _is_no_running_write(instant: Instant, snapshot: Snapshot) -> bool:
+    is_pending_write = instant.is_write and not instant.completed
+    return not is_pending_write or snapshot.reader.planned(instant) is not None
