@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from airflow_occ_provider.assets.table import hudi_asset
     from airflow_occ_provider.attempts.write_policy import WritePolicy
     from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
-    from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
-    from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
     from airflow_occ_provider.operators.hudi_incremental_read import HudiIncrementalReadOperator
     from airflow_occ_provider.operators.hudi_sql import HudiSqlOperator
     from airflow_occ_provider.operators.hudi_streamer import HudiStreamerOperator
+    from airflow_occ_provider.operators.hudi_table_service import (
+        HudiClusteringOperator,
+        HudiCompactionOperator,
+    )
     from airflow_occ_provider.operators.hudi_trigger_dag_run import HudiTriggerDagRunOperator
     from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
     from airflow_occ_provider.operators.lease import HudiLeaseOperator
@@ -36,8 +38,8 @@ _MODULES = {
     "hudi_asset": "assets.table",
     "WritePolicy": "attempts.write_policy",
     "HudiCleanOperator": "operators.hudi_clean",
-    "HudiClusteringOperator": "operators.hudi_clustering",
-    "HudiCompactionOperator": "operators.hudi_compaction",
+    "HudiClusteringOperator": "operators.hudi_table_service",
+    "HudiCompactionOperator": "operators.hudi_table_service",
     "HudiIncrementalReadOperator": "operators.hudi_incremental_read",
     "HudiSqlOperator": "operators.hudi_sql",
     "HudiStreamerOperator": "operators.hudi_streamer",

@@ -81,8 +81,8 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "operators": _modules(
             "operators",
-            *("hudi_clean", "hudi_clustering", "hudi_compaction", "hudi_incremental_read"),
-            *("hudi_sql", "hudi_streamer", "hudi_trigger_dag_run", "hudi_write"),
+            *("hudi_clean", "hudi_incremental_read", "hudi_sql", "hudi_streamer"),
+            *("hudi_table_service", "hudi_trigger_dag_run", "hudi_write"),
             *("keep_lease", "lease", "release_lease"),
         ),
         "sensors": _modules("sensors", "commit", "heartbeat", "idle", "incremental_window", "lease"),

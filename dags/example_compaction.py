@@ -6,7 +6,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, Param
 
-from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
+from airflow_occ_provider.operators.hudi_table_service import HudiCompactionOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 
 JOB = str(Path(__file__).parent / "jobs" / "write_city.py")

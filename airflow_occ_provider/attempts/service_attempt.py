@@ -1,29 +1,99 @@
-"""One attempt of a table service, from its plans to the table's verdict."""
+"""One try of a table service: its limits, its attempt, and the table's verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.attempt_recorder import AttemptRecorder, new_attempt
+from airflow_occ_provider.attempts.claim import prefers_writers
 from airflow_occ_provider.attempts.commit import table_before
 from airflow_occ_provider.attempts.driver import DriverRun
 from airflow_occ_provider.attempts.earlier_tries import end_earlier_drivers
-from airflow_occ_provider.attempts.journal import Journal
+from airflow_occ_provider.attempts.journal import Journal, known_state
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.preparation import Preparation
+from airflow_occ_provider.attempts.protected_try import ProtectedTry
 from airflow_occ_provider.attempts.rivals import find_rival, pending_rivals
-from airflow_occ_provider.attempts.service_limits import ServiceLimits
-from airflow_occ_provider.attempts.service_plans import ServicePlans
+from airflow_occ_provider.attempts.service_plans import ServicePlans, ServiceTask
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.attempts.work import work_digest
-from airflow_occ_provider.errors import WriteConflictError
-from airflow_occ_provider.hudi.writer.table_service import ServiceOp
+from airflow_occ_provider.errors import ConfigurationError, WriteConflictError
+from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.table_service import Plan, Service, ServiceOp
 from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.storage.snapshot import Snapshot
+
+PARTITION_OPTIONS = "hoodie.clustering.plan.strategy.partition."
+"""How the names of Hudi's options begin that select the partitions of a clustering plan."""
+_PATTERN = f"{PARTITION_OPTIONS}regex.pattern"
+_CHECKED_LAYOUT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLimits:
+    """The limits of a table service; a compaction touches what Hudi's plan names.
+
+    :param declared: the partitions that the task names, if it does.
+    """
+
+    service: Service
+    declared: Sequence[str] | None
+    log: Any
+
+    def refuse_table(self, snapshot: Snapshot, options: Mapping[str, str]) -> None:
+        """Refuse a table that the service does not support.
+
+        :raises ConfigurationError: if a copy-on-write table is to be compacted.
+        """
+        config = snapshot.config
+        if self.service is Service.COMPACTION and not config.merge_on_read:
+            raise ConfigurationError(
+                "table",
+                f"{snapshot.path} is copy-on-write",
+                remedy="only merge-on-read tables are compacted",
+            )
+        is_clustering = self.service is Service.CLUSTERING
+        if is_clustering and prefers_writers(options) and config.version < _CHECKED_LAYOUT:
+            self.log.warning(
+                "Below table version 8, Hudi 1.1 and later take a clustering's own plan for a rival's, "
+                "so that it never commits: use another conflict_resolution."
+            )
+
+    def restrict(self, preparation: Preparation, admitted: Admitted) -> Preparation:
+        """Return a preparation with which the driver plans no more than the task holds."""
+        partitions = self._held(admitted)
+        if not partitions:
+            return preparation
+        # A selection, such as one in the site's hudi-defaults.conf, would override the pattern.
+        options = preparation.options.items()
+        others = {key: value for key, value in options if not key.startswith(PARTITION_OPTIONS)}
+        restricted = {**others, _PATTERN: below(partitions)}
+        return replace(preparation, options=restricted, without=(PARTITION_OPTIONS,))
+
+    def is_outside(self, plan: Plan, admitted: Admitted) -> bool:
+        """Whether a plan touches more than the task may."""
+        partitions = self._held(admitted)
+        inside = below(partitions)
+        return bool(partitions) and not all(re.fullmatch(inside, path) for path in plan.partitions)
+
+    def _held(self, admitted: Admitted) -> Sequence[str]:
+        """Return the partitions to cluster, empty for all; a shared lease names none."""
+        if self.service is Service.COMPACTION:
+            return ()
+        return self.declared or (admitted.scope.partitions if admitted.scope else None) or ()
+
+
+def below(partitions: Sequence[str]) -> str:
+    """Return a pattern, for Java and Python, of some partitions and all below them."""
+    paths = "|".join(re.escape(path.strip("/")) for path in partitions)
+    return f"(?:{paths})(?:/.*)?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +208,32 @@ def end_earlier_services(run: Journal, submitter_of: Callable[[Handle], Submitte
     for attempt in run.record.unsettled:
         if attempt.end:
             run.settle(attempt)
+
+
+def serve(run: ProtectedTry, task: ServiceTask) -> dict[str, Any]:
+    """Do a table service's work once admitted, and return its result by the table.
+
+    :raises WaitNeeded: if it is not admitted yet, or other drivers have to end first.
+    """
+    started = time.monotonic()
+    with known_state(run.journal):
+        run.recover()
+        end_earlier_services(run.journal, run.spark.submitter, run.log)
+    run.look_up()
+    run.refuse_deaths()
+    options = run.known_options(run.prepare())
+    plans = plans_of(run, task, HeartbeatRule.of(options))
+    limits = ServiceLimits(task.service, run.claim.partitions, run.log)
+    with run.admitted(options) as admitted:
+        run.wait_for_rivals(options)
+        attempt = ServiceAttempt(plans, limits, run.spark, run.task_run.measures.attempt)
+        facts = attempt.facts(run.job, run.prepare(admitted.order_token), admitted)
+    run.journal.succeed()
+    result = {**facts, "seconds": round(time.monotonic() - started, 1)}
+    run.log.info("%s of %s: %s", task.service.capitalize(), run.spec.table, result)
+    return result
+
+
+def plans_of(run: ProtectedTry, task: ServiceTask, rule: HeartbeatRule) -> ServicePlans:
+    """Return the plans of a try, with a rule that judges their heartbeats."""
+    return ServicePlans(task, run.journal, run.table, run.spec.table, rule, run.wait, run.log)

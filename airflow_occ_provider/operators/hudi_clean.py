@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_occ_provider.attempts.choices import (
-    refuse_foreign,
-)
+from airflow_occ_provider.attempts.choices import refuse_foreign
 from airflow_occ_provider.attempts.clean_run import CleanRun
 from airflow_occ_provider.attempts.journal import now_ms
 from airflow_occ_provider.attempts.protected_try import ProtectedTry
@@ -25,8 +23,6 @@ from airflow_occ_provider.storage.watch import Observation
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-_FOREIGN = ("application", "application_args", "scope", "isolation")
 
 
 class HudiCleanOperator(HudiSparkOperator):
@@ -64,6 +60,7 @@ class HudiCleanOperator(HudiSparkOperator):
 
     template_fields: Sequence[str] = (*HudiSparkOperator.template_fields, "instants")
     ui_color = "#e3efdc"
+    program = clean_job.__file__
 
     def __init__(
         self,
@@ -74,13 +71,8 @@ class HudiCleanOperator(HudiSparkOperator):
         dry_run: bool = False,
         **kwargs: Any,
     ) -> None:
-        refuse_foreign(kwargs, _FOREIGN, "a clean has none: it runs a job of ours, beside all writers")
-        super().__init__(
-            application=clean_job.__file__,
-            application_args=None,  # named, so that default_args for writers do not reach it
-            wait_timeout=wait_timeout,
-            **kwargs,
-        )
+        refuse_foreign(kwargs, ["scope"], "a clean has none: it runs beside all writers")
+        super().__init__(wait_timeout=wait_timeout, **kwargs)
         self.instants = instants
         self.wait = wait
         self.is_dry_run = switch("dry_run", dry_run)

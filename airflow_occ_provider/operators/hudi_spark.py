@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from airflow_occ_provider.attempts.choices import (
-    constant_options,
-    refuse_unfit,
-)
+from airflow_occ_provider.attempts.choices import constant_options, refuse_foreign, refuse_unfit
 from airflow_occ_provider.attempts.claim import Isolation
 from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.jobs import Job, PythonFile
@@ -45,6 +42,8 @@ from airflow_occ_provider.task.table_link import HudiTableLink, show_table
 if TYPE_CHECKING:
     import jinja2
     from airflow.sdk import BaseOperator, Context, RetryPolicy
+
+_OF_A_JOB = ("application", "application_args", "isolation")
 
 
 class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  # type: ignore[misc] # a property for a field
@@ -94,6 +93,8 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
     operator_extra_links = (HudiTableLink(), HudiDriverLink())
     overwrite_rtif_after_execution = True
 
+    program: ClassVar[str] = ""
+    """Path of the PySpark file of this provider that the driver runs instead of a job of the user."""
     scope: Any = None
     isolation: Isolation | str = Isolation.SNAPSHOT
     service: ClassVar[Service | None] = None
@@ -119,6 +120,10 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
         via_kwargs: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
+        if self.program:
+            refuse_foreign(kwargs, _OF_A_JOB, "the driver runs a program of this provider")
+            # Both are named, so that default_args for writers do not reach them.
+            kwargs |= {"application": self.program, "application_args": None}
         super().__init__(name=name or "", **self.budgeted(retries, retry_policy), **kwargs)
         self.table = table
         self.lock_conn_id = lock_conn_id

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 
-from airflow_occ_provider.attempts.service_limits import below
+from airflow_occ_provider.attempts.service_attempt import below
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.writer.table_service import DeadPlan, PlanRule, Service, ServiceOp

@@ -14,6 +14,7 @@ from airflow.sdk import BaseOperator
 
 from airflow_occ_provider.decorators.hudi_write import _HudiWriteDecoratedOperator
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
+from airflow_occ_provider.operators.hudi_table_service import HudiTableServiceOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 
 ROOT = Path(__file__).parents[2] / "airflow_occ_provider"
@@ -253,8 +254,9 @@ def our_operators(operator):
 
 
 @pytest.mark.parametrize("operator", operators())
-def test_an_operator_is_a_class_of_its_own_a_driver_or_a_writer(operator):
-    bases = ([], [HudiSparkOperator], [HudiWriteOperator, HudiSparkOperator])
+def test_an_operator_is_a_class_of_its_own_a_driver_a_writer_or_a_service(operator):
+    kinds = ([], [HudiWriteOperator], [HudiTableServiceOperator])
+    bases = ([], *([*kind, HudiSparkOperator] for kind in kinds))
     assert our_operators(operator) in [[operator, *above] for above in bases]
 
 

@@ -24,9 +24,7 @@ from airflow_occ_provider.attempts.attempt_recorder import AttemptRecorder
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.outcome import Outcome
-from airflow_occ_provider.attempts.service_attempt import ServiceAttempt
-from airflow_occ_provider.attempts.service_limits import ServiceLimits
-from airflow_occ_provider.attempts.service_run import plans_of
+from airflow_occ_provider.attempts.service_attempt import ServiceAttempt, ServiceLimits, plans_of
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.attempts.write import Write
 from airflow_occ_provider.hudi.writer.fate import Fate, Writer
@@ -35,7 +33,7 @@ from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators import airflow_task_run, lease, release_lease
-from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
+from airflow_occ_provider.operators.hudi_table_service import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
 from airflow_occ_provider.task import metrics

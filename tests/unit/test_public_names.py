@@ -9,11 +9,14 @@ import pytest
 
 import airflow_occ_provider
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
-from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
-from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
 from airflow_occ_provider.operators.hudi_sql import HudiSqlOperator
 from airflow_occ_provider.operators.hudi_streamer import HudiStreamerOperator
+from airflow_occ_provider.operators.hudi_table_service import (
+    HudiClusteringOperator,
+    HudiCompactionOperator,
+    HudiTableServiceOperator,
+)
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 
 PUBLIC = {
@@ -76,11 +79,12 @@ PUBLIC = {
     },
     "decorators.hudi_write": {"hudi_write_task"},
     "operators.hudi_clean": {"HudiCleanOperator"},
-    "operators.hudi_clustering": {"HudiClusteringOperator"},
-    "operators.hudi_compaction": {"HudiCompactionOperator"},
     "operators.hudi_incremental_read": {"HudiIncrementalReadOperator"},
     "operators.hudi_sql": {"HudiSqlOperator"},
     "operators.hudi_streamer": {"HudiStreamerOperator"},
+    "operators.hudi_table_service": {
+        *("HudiClusteringOperator", "HudiCompactionOperator", "HudiTableServiceOperator"),
+    },
     "attempts.write_policy": {"WritePolicy", "site_fields"},
     "operators.hudi_trigger_dag_run": {"HudiTriggerDagRunOperator"},
     "operators.hudi_write": {"HudiWriteOperator"},
@@ -178,8 +182,9 @@ def test_the_operators_own_arguments():
     ]
     assert own_parameters(HudiCleanOperator) == ["instants", "wait", "wait_timeout", "dry_run"]
     service = ["op", "instants", "dead_plan", "plan_timeout"]
-    assert own_parameters(HudiCompactionOperator) == service
-    assert own_parameters(HudiClusteringOperator) == ["scope", *service]
+    assert own_parameters(HudiTableServiceOperator) == service
+    assert own_parameters(HudiCompactionOperator) == []
+    assert own_parameters(HudiClusteringOperator) == ["scope"]
 
 
 def test_what_a_dag_needs_can_be_imported_from_the_package():

@@ -18,9 +18,7 @@ from airflow_occ_provider.attempts.journal import Journal, now_ms
 from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.record_parts import TryKey
-from airflow_occ_provider.attempts.service_attempt import ServiceAttempt
-from airflow_occ_provider.attempts.service_limits import ServiceLimits, below
-from airflow_occ_provider.attempts.service_run import plans_of
+from airflow_occ_provider.attempts.service_attempt import ServiceAttempt, ServiceLimits, below, plans_of
 from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.attempts.waits import WaitNeeded
@@ -40,8 +38,10 @@ from airflow_occ_provider.hudi.writer.table_service import (
 )
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
-from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
-from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
+from airflow_occ_provider.operators.hudi_table_service import (
+    HudiClusteringOperator,
+    HudiCompactionOperator,
+)
 from airflow_occ_provider.operators.waits import defer
 from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
 from airflow_occ_provider.storage.table import HudiTable
@@ -521,7 +521,7 @@ def test_only_one_service_of_a_kind_runs_at_a_time_beside_writers():
 
 @pytest.mark.parametrize("name", ["application", "application_args", "isolation"])
 def test_what_a_table_service_has_no_use_for_is_refused(name):
-    with pytest.raises(ConfigurationError, match=f"{name}: a table service has none"):
+    with pytest.raises(ConfigurationError, match=f"{name}: the driver runs a program of this provider"):
         HudiClusteringOperator(task_id="c", table="/t", **{name: "x"})
 
 

@@ -13,11 +13,13 @@ from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.write_policy import WritePolicy
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
-from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
-from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
 from airflow_occ_provider.operators.hudi_incremental_read import HudiIncrementalReadOperator
 from airflow_occ_provider.operators.hudi_sql import HudiSqlOperator
 from airflow_occ_provider.operators.hudi_streamer import HudiStreamerOperator
+from airflow_occ_provider.operators.hudi_table_service import (
+    HudiClusteringOperator,
+    HudiCompactionOperator,
+)
 from airflow_occ_provider.operators.hudi_trigger_dag_run import HudiTriggerDagRunOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator

@@ -30,9 +30,11 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
 from airflow_occ_provider.hooks.via import ViaPlace, operator_class, operator_path
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
-from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
-from airflow_occ_provider.operators.hudi_compaction import HudiCompactionOperator
 from airflow_occ_provider.operators.hudi_streamer import HudiStreamerOperator
+from airflow_occ_provider.operators.hudi_table_service import (
+    HudiClusteringOperator,
+    HudiCompactionOperator,
+)
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.via import ARGUMENTS, ATTEMPT, FOLDER, RUNNER, markers_in, with_driver
 

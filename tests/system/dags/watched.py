@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import DAG, Asset, AssetWatcher, Param, task
 
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
-from airflow_occ_provider.operators.hudi_clustering import HudiClusteringOperator
+from airflow_occ_provider.operators.hudi_table_service import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.sensors.heartbeat import HudiHeartbeatSensor
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
