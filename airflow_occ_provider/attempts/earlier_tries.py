@@ -1,4 +1,4 @@
-"""Settles what earlier tries of a task run left, before its next attempt."""
+"""Continues or settles what earlier tries of a task run left, before its next attempt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from airflow_occ_provider.attempts.settle import (
     several_commits,
 )
 from airflow_occ_provider.attempts.submission import remove_leftovers
-from airflow_occ_provider.attempts.submitter import Ended, Handle, Submitter
+from airflow_occ_provider.attempts.submitter import Ended, Handle, Submitter, Unseen
 from airflow_occ_provider.attempts.survivor import Fence, Settled, Wait, WriteStates, judge
 from airflow_occ_provider.errors import (
     CommitStateUnknownError,
@@ -31,6 +31,7 @@ from airflow_occ_provider.errors import (
     WorkerLostError,
 )
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.storage.address import is_one_table
 from airflow_occ_provider.storage.table import HudiTable
 
 _FENCES = 3
@@ -291,3 +292,41 @@ def refuse_deaths(run: Journal, budget: int) -> None:
             remedy="look what ended the worker (out of memory, an eviction, a lost node), give it "
             "more memory than the driver takes, and clear the task",
         )
+
+
+def begun_attempt(
+    run: Journal, submitter: Callable[[Handle], Submitter], table: str, digest: str, log: Any
+) -> AttemptRecord | None:
+    """Return the attempt whose driver does this try's work, running or ended.
+
+    The driver of a task that the user cleared is not continued.
+
+    :param submitter: returns what follows a driver.
+    :param table: base path of the table that the task writes.
+    :param digest: of the work of this try.
+    """
+    record = run.record
+    attempts = [
+        attempt
+        for attempt in record.unsettled
+        if attempt.identity == record.identity and is_one_table(attempt.table, table)
+    ]
+    if record.since is None or any(attempt.max_tries != run.now.max_tries for attempt in attempts):
+        return None  # the user cleared the task, which ends its driver
+    if record.digest != digest and all(attempt.try_number != run.now.number for attempt in attempts):
+        return None  # within a try only the rendering can differ, such as a time in the arguments
+    for attempt in reversed(attempts):
+        if (
+            attempt.driver
+            and not attempt.end
+            and not attempt.outcome  # else it was followed to an end that proves nothing
+            and _is_followed(submitter(attempt.driver), attempt.driver)
+        ):
+            log.info("Following %s, which try %s started.", attempt.driver, attempt.try_number)
+            return attempt
+    return None
+
+
+def _is_followed(follower: Submitter, driver: Handle) -> bool:
+    state = follower.poll(driver)
+    return follower.outlives_task and (not isinstance(state, Unseen) or state.is_away)

@@ -21,9 +21,8 @@ from airflow_occ_provider.attempts.outcome import (
     Outcome,
     Stop,
 )
-from airflow_occ_provider.attempts.own_writes import Commits, OwnWrites
+from airflow_occ_provider.attempts.own_writes import Commits, OwnWrites, taken_back
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore
-from airflow_occ_provider.attempts.taken_back import taken_back
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule

@@ -10,11 +10,10 @@ from typing import Any
 from airflow_occ_provider.attempts.admitted import Admitted
 from airflow_occ_provider.attempts.attempt_recorder import audit_task_run
 from airflow_occ_provider.attempts.commit import Commit, facts_of, run_commits
-from airflow_occ_provider.attempts.earlier_tries import EarlierTries, end_earlier_drivers
+from airflow_occ_provider.attempts.earlier_tries import EarlierTries, begun_attempt, end_earlier_drivers
 from airflow_occ_provider.attempts.journal import known_state
 from airflow_occ_provider.attempts.preparation import Preparation, refuse_pending_restore
 from airflow_occ_provider.attempts.protected_try import ProtectedTry
-from airflow_occ_provider.attempts.reattach import begun_attempt
 from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE
 from airflow_occ_provider.attempts.waits import DriverEvent, wait_for_survivor

@@ -12,14 +12,13 @@ import pytest
 
 from airflow_occ_provider.attempts.claim import Claim, Isolation
 from airflow_occ_provider.attempts.driver import Driver
-from airflow_occ_provider.attempts.earlier_tries import end_earlier_drivers
+from airflow_occ_provider.attempts.earlier_tries import begun_attempt, end_earlier_drivers
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.learned_scope import with_hint
 from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.preparation import Preparation
-from airflow_occ_provider.attempts.reattach import begun_attempt
 from airflow_occ_provider.attempts.record_parts import TryKey
 from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.submission import SparkJob, Submission

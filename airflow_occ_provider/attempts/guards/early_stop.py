@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from airflow_occ_provider.attempts.guards.comparison_point import ComparisonPoint
 from airflow_occ_provider.attempts.guards.earlier_writer import EarlierWriter
-from airflow_occ_provider.attempts.guards.own_write import running_write
+from airflow_occ_provider.attempts.guards.one_table import is_other_table
 from airflow_occ_provider.attempts.guards.table_views import TableView
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import DoomedWrite, Outcome, Stop
@@ -77,6 +76,37 @@ def _why_off(options: Mapping[str, str]) -> str:
     if options.get(INDEX_OPTION, "").strip().upper() == "HBASE":
         return "an index in HBase names older files than the job has read"
     return ""
+
+
+@dataclass(slots=True)
+class ComparisonPoint:
+    """Knows which writes were completed at a write's comparison point.
+
+    The table does not record that point, but the driver's log shows that it is past. What a listing
+    that began later does not show as completed is a rival, whenever it completes.
+
+    :param log: of the driver.
+    """
+
+    log: DriverLog
+    _write: str = field(default="", init=False)
+    _past_s: float = field(default=0.0, init=False)
+    _done: frozenset[str] | None = field(default=None, init=False)
+
+    def look(self, view: TableView, snapshot: Snapshot, ours: Instant) -> None:
+        """Take note of a listing; of a write, the first one after its point counts."""
+        if ours.time not in self.log.instants.compared:
+            return
+        if self._write != ours.time:  # the view may have begun before the log showed it
+            self._write, self._past_s, self._done = ours.time, time.monotonic(), None
+        elif self._done is None and view.now_s > self._past_s:
+            self._done = frozenset(write.time for write in snapshot.timeline.completed_writes())
+
+    def unseen(self, ours: Instant, rivals: Iterable[Instant]) -> frozenset[str]:
+        """Return the times of the completed rivals that it has certainly not seen."""
+        if self._write != ours.time or self._done is None:
+            return frozenset()
+        return frozenset(rival.time for rival in rivals) - self._done
 
 
 @dataclass(slots=True)
@@ -181,3 +211,33 @@ def _stop(ours: str, conflict: Conflict) -> Stop:
         f"{len(groups)} of its file groups ({named}{more})"
     )
     return Stop(Outcome.COMMIT_CONFLICT, line, rival.time, ours)
+
+
+def running_write(log: DriverLog, snapshot: Snapshot, ticks: Mapping[str, int]) -> Instant | None:
+    """Return the pending write that a driver is making in a table.
+
+    It is the youngest of the driver's writes that the table does not show as completed. A write that
+    may be in this table and is not listed yet hides earlier ones. An earlier one counts only while it
+    has a heartbeat: a job that goes on after an error has given it up.
+
+    :param ticks: the last ticks of the table's heartbeats.
+    :returns: ``None`` if there is none, or if its commit is under way or refused.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    requested = log.own_instants
+    for write in reversed(requested):
+        begun_in = log.instants.tables.get(write)
+        if begun_in and is_other_table(snapshot.path, begun_in):
+            continue
+        instant = snapshot.timeline.find(write)
+        if instant and _is_no_running_write(instant, snapshot):
+            continue
+        is_known = instant and (write == requested[-1] or write in ticks)
+        is_decided = write in log.instants.committing or write in log.instants.conflicts
+        return instant if is_known and not is_decided else None
+    return None
+
+
+def _is_no_running_write(instant: Instant, snapshot: Snapshot) -> bool:
+    is_pending_write = instant.is_write and not instant.completed
+    return not is_pending_write or snapshot.reader.planned(instant) is not None
