@@ -117,7 +117,8 @@ class AdmissionRequest:
         return AdmissionWait(ticket, self.terms.ttl_ms, claim_ttl_ms, 0)
 
     def _entry(self, digest: str) -> QueueEntry:
-        recorded, this_try = self.run.record.queue_entry, self.run.now.number
+        recorded = self.run.record.queue_entry
+        this_try = self.run.now.number
         if recorded is None or recorded.asked != digest:
             earlier = (*recorded.earlier, recorded.request_id)[-_EARLIER_KEPT:] if recorded else ()
             return QueueEntry(uuid.uuid4().hex, digest, now_ms(), this_try, earlier)

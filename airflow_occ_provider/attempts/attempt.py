@@ -90,7 +90,8 @@ class Attempt:
 
         :param is_judged: whether the try goes on to judge it; else the try is being ended itself.
         """
-        recorder, driver = self.recorder, self.driver
+        recorder = self.recorder
+        driver = self.driver
         code = driver.exit_code or 0
         recorder.ended(code, log_read=driver.log_read, was_stopped=driver.stop is not None)
         settlement = settle(

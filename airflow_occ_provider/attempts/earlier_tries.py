@@ -133,7 +133,8 @@ class EarlierTries:
 
     def _refuse_unproven(self, commit: Commit, table: str) -> None:
         """Refuse a commit whose driver may have left work undone, or has made others."""
-        author, time = self._author(commit), commit.instant.time
+        author = self._author(commit)
+        time = commit.instant.time
         if author is None or author.ended_well is None:
             raise failed_after_commit(
                 f"commit {time} is in the table, but the end of the driver that made it was not seen"

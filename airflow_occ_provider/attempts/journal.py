@@ -98,7 +98,8 @@ class Journal:
         :param drivers: by the identity in the lost record.
         """
         record = self.record
-        recorded, started_ms = [attempt.driver for attempt in record.attempts], now_ms()
+        recorded = [attempt.driver for attempt in record.attempts]
+        started_ms = now_ms()
         new = [(identity, driver) for identity in drivers for driver in drivers[identity]]
         new = [(identity, driver) for identity, driver in new if driver not in recorded]
         for number, (identity, driver) in enumerate(new):
@@ -142,7 +143,11 @@ class Journal:
         :param at_once: whether to store it now, not with the next change: a process that continues
             this try would take the entry for its place.
         """
-        (self._save if at_once else self._change)(replace(self.record, queue_entry=None))
+        without_request = replace(self.record, queue_entry=None)
+        if at_once:
+            self._save(without_request)
+        else:
+            self._change(without_request)
 
     def escalate(self, partitions: tuple[str, ...], rivals: tuple[str, ...] = ()) -> None:
         """Record what the next attempt has to write alone, and what it waits for.

@@ -121,7 +121,8 @@ def seen_up_to(snapshot: Snapshot, time: str) -> Checkpoint:
 
     :param time: its requested time; if the active timeline does not have it, a moment. Empty for none.
     """
-    instant, writes = snapshot.timeline.find(time), snapshot.timeline.completed_writes()
+    instant = snapshot.timeline.find(time)
+    writes = snapshot.timeline.completed_writes()
     completed_ms = _completions(snapshot)
     if instant and instant.completed:
         end = completed_ms(instant)
@@ -138,7 +139,8 @@ def seen_before(snapshot: Snapshot, times: Collection[str]) -> Checkpoint:
     :param times: their requested times. Without any, all that the active timeline has counts as seen; if
         one of them is archived, nothing does.
     """
-    instants, writes = [*map(snapshot.timeline.find, times)], snapshot.timeline.completed_writes()
+    instants = [*map(snapshot.timeline.find, times)]
+    writes = snapshot.timeline.completed_writes()
     active = [instant for instant in instants if instant]
     if len(active) < len(instants):
         return _seen(snapshot, [])
@@ -167,9 +169,11 @@ def new_commits(
         anew = Checkpoint(Order.of(snapshot.config))
         return replace(new_commits(snapshot, anew, wanted, most), made_anew=error.message)
     unseen = sorted(since.unread(writes), key=_completions(snapshot))
-    commits, end = list[Commit](), 0
+    commits = list[Commit]()
+    end = 0
     while end < len(unseen) and not commits:
-        batch, end = unseen[end : end + most], end + most
+        batch = unseen[end : end + most]
+        end += most
         commits = list(filter(wanted.accepts, _commits(snapshot, batch)))
     return NewCommits(tuple(commits), _advanced(since, unseen[:end], writes, snapshot))
 

@@ -116,7 +116,8 @@ def _elder(
         shared = []
     elif not shared:
         return None
-    kind, writer = operation.operation_type, _writer(snapshot, operation)
+    kind = operation.operation_type
+    writer = _writer(snapshot, operation)
     return Elder(operation.instant.time, kind, writer, tuple(shared))
 
 
@@ -162,7 +163,8 @@ class Preflight:
         if has_waited or self.timeout <= timedelta(0):
             return
         partitions = (*(claim.partitions or ()), *record.planned)
-        own_times, clusterings = record.instants_in(self.path), refusing_states(options)
+        own_times = record.instants_in(self.path)
+        clusterings = refusing_states(options)
         try:
             elders = find_elders(
                 self.table, snapshot, partitions, own_times, self.rule, clusterings=clusterings
@@ -205,7 +207,8 @@ class Preflight:
             return ()
 
     def _wait(self, preflight: PreflightRecord, pending: tuple[str, ...]) -> NoReturn:
-        deadline_ms, waiting = self._deadline_ms(preflight), self.run.record.waiting
+        deadline_ms = self._deadline_ms(preflight)
+        waiting = self.run.record.waiting
         self.log.info(
             "Preflight, without a worker slot and a lease, until %s at most: %s.",
             spell_time(deadline_ms),

@@ -106,7 +106,8 @@ class ProtectedTry:
     @cached_property
     def work_digest(self) -> str:
         """The digest of the task run's work."""
-        table, partitions = canonical_table(self.spec.table), self.claim.partitions
+        table = canonical_table(self.spec.table)
+        partitions = self.claim.partitions
         scope = None if partitions is None else frozenset(partitions)
         return work_digest((*self.spec.job.work(), table, scope), self.task_run.folders())
 
@@ -131,7 +132,8 @@ class ProtectedTry:
         snapshot = self.table.snapshot(missing_ok=True, max_age_s=max_age_s)
         self.claim.refuse_impossible(snapshot.config)
         protection = Protection(self.lock, spec.policy, spec.hudi_options)
-        identity, signs = self.journal.record.identity, spec.job.signs
+        identity = self.journal.record.identity
+        signs = spec.job.signs
         signature = self.task_run.sign(identity, snapshot, order_token, is_written=signs)
         preparation = prepare(protection, self.job, self._site(), signature, snapshot)
         spark = {**dict(preparation.site.spark.options), **spec.conf}
@@ -194,7 +196,8 @@ class ProtectedTry:
 
         :raises WaitNeeded: while they are pending.
         """
-        rule, rivals = HeartbeatRule.of(options), self.journal.record.rivals
+        rule = HeartbeatRule.of(options)
+        rivals = self.journal.record.rivals
         pending = still_pending(self.table, rivals, rule) if rivals else ()
         if pending:
             names = ", ".join(pending)

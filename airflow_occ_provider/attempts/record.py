@@ -240,7 +240,8 @@ class TaskRecord:
 
         A commit of the old identity still counts.
         """
-        abandoned, identity = (*self.abandoned, self.identity), renewed(self.identity)
+        abandoned = (*self.abandoned, self.identity)
+        identity = renewed(self.identity)
         fresh = replace(self, identity=identity, digest=digest, abandoned=abandoned)
         return replace(fresh, gave_way=(), escalation=None)
 

@@ -114,7 +114,8 @@ class ServiceAttempt:
         :param job: the driver's, without arguments.
         :raises OccError: if the driver failed, or left something undone.
         """
-        plans, task = self.plans, self.plans.task
+        plans = self.plans
+        task = plans.task
         before = plans.table.snapshot()
         self.limits.refuse_table(before, preparation.options)
         made = plans.made(before)
@@ -163,7 +164,8 @@ class ServiceAttempt:
 
     def _record_loss(self, settlement: Settlement) -> None:
         """Record that the next try runs alone, after the writers that it lost to."""
-        plans, touched = self.plans, self.limits.declared or ()
+        plans = self.plans
+        touched = self.limits.declared or ()
         own_times = plans.run.record.instants_in(plans.path)
         rivals = pending_rivals(
             plans.table, settlement, touched, own_times, plans.rule, clusterings=False

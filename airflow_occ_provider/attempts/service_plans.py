@@ -147,7 +147,8 @@ class ServicePlans:
 
         :raises JobError: if a driver that ended without an error left a step undone.
         """
-        task, made = self.task, self.made(after)
+        task = self.task
+        made = self.made(after)
         pending = {plan.time for plan in pending_plans(after, task.service, HeartbeatRule())}
         wanted = {*choice.run, *(made if task.runs_own else ()), *(task.named or ())}
         undone = {*(wanted - {*choice.roll_back} & pending), *(choice.roll_back.keys() & pending)}

@@ -32,13 +32,16 @@ class SharedCall(Generic[_T]):
         with self._lock:
             if time.monotonic() - self._asked_s >= self._period_s:
                 self._ask()
-            answer, error = self._answer, self._error
+            answer = self._answer
+            error = self._error
         if error:
             raise error.with_traceback(None)
         return answer  # type: ignore[return-value]
 
     def _ask(self) -> None:
-        begun_s, self._answer, self._error = time.monotonic(), None, None
+        begun_s = time.monotonic()
+        self._answer = None
+        self._error = None
         try:
             self._answer = self._call()
         except Exception as error:  # noqa: BLE001 - raised in all that ask

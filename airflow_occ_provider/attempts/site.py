@@ -80,7 +80,8 @@ def read_site(
     :raises ConfigurationError: if the command or a named file is missing or cannot be read.
     """
     _, conf_dir, hudi_dir, *rest = _probe(spark_binary, environment)
-    hadoop_dirs, connect = rest[:2], rest[2:]
+    hadoop_dirs = rest[:2]
+    connect = rest[2:]
     spark_file = Path(properties_file) if properties_file else Path(conf_dir) / "spark-defaults.conf"
     if properties_file and not spark_file.is_file():
         raise ConfigurationError(

@@ -151,7 +151,8 @@ def split(text: str) -> Iterator[str]:
                 yield text[begun : ended + 1]
             begun = ended = None
         else:
-            begun, ended = (token.start if begun is None else begun), token.end
+            begun = token.start if begun is None else begun
+            ended = token.end
     if begun is not None and ended is not None:
         yield text[begun : ended + 1]
 
@@ -164,7 +165,8 @@ class _ScriptReader:
     """
 
     def __init__(self, path: str, name: Sequence[str]) -> None:
-        self._path, self._name = path, ".".join(name)
+        self._path = path
+        self._name = ".".join(name)
         full = (_DATABASE, *name) if len(name) == 1 else tuple(name)
         self._own = {tuple(name), full, (_CATALOG, *full)}
         self.writes: list[str] = []

@@ -100,7 +100,8 @@ class DriverEvent:
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> DriverEvent:
         """Read the event of ``HudiDriverTrigger``."""
-        stop, doomed = _stop_of(event.get("stop")), event.get("found")
+        stop = _stop_of(event.get("stop"))
+        doomed = event.get("found")
         evidence = _stop_of(doomed)
         return cls(
             stop,

@@ -70,7 +70,9 @@ class Write:
 
     def _audited(self, commit: Commit | None, started: float) -> dict[str, Any]:
         """Publish and audit what the run has committed, and record its success."""
-        run, spec, record = self.run, self.run.spec, self.run.journal.record
+        run = self.run
+        spec = run.spec
+        record = run.journal.record
         snapshot = run.table.last_snapshot()  # by which the attempt was settled
         recorded = () if spec.job.signs else record.instants_in(spec.table)
         commits = run_commits(snapshot, record.identities, record.since or NOTHING_BEFORE, recorded)
@@ -84,8 +86,10 @@ class Write:
 
     def _settle_earlier(self, preparation: Preparation) -> Commit | None:
         """Return what an earlier try committed, once none of them can commit any more."""
-        run, spec = self.run, self.run.spec
-        journal, work = run.journal, run.work_digest
+        run = self.run
+        spec = run.spec
+        journal = run.journal
+        work = run.work_digest
         rule = HeartbeatRule.of(preparation.options)
         tries = EarlierTries(
             journal,
@@ -137,14 +141,17 @@ class Write:
 
     def _continue(self, begun: AttemptRecord) -> Commit | None:
         """Continue the attempt that an earlier process began; return what it committed."""
-        run, event = self.run, self.event
+        run = self.run
+        event = self.event
         preparation = run.prepare(begun.order_token)
         with run.admitted(preparation.options, begun, was_leased=event.is_leased) as admitted:
             return self.write_attempt().resumed(begun, event, preparation, admitted)
 
     def write_attempt(self) -> WriteAttempt:
         """Return the attempt at the task's work."""
-        run, spec, task_run = self.run, self.run.spec, self.run.task_run
+        run = self.run
+        spec = run.spec
+        task_run = run.task_run
         return WriteAttempt(
             run=run.journal,
             table=run.table,

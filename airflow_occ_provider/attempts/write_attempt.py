@@ -127,7 +127,8 @@ class WriteAttempt:
         driver = self.spark.running(begun.driver, event)
         if event.unseen and isinstance(driver.submitter.poll(begun.driver), Unseen):
             raise SubmitterUnreachableError(f"{begun.driver} is unseen: {event.unseen}")
-        driver.planned, driver.doomed = event.planned, event.doomed
+        driver.planned = event.planned
+        driver.doomed = event.doomed
         return self._outcome(driver, replace(preparation, signature=signature), admitted, begun)
 
     def _outcome(
@@ -159,7 +160,8 @@ class WriteAttempt:
         """Run the driver under its guards, and return its settlement by the table."""
         options = preparation.options
         attempt = self.attempt(driver, preparation.signature, options, record)
-        log, rule = attempt.recorder.log, HeartbeatRule.of(options)
+        log = attempt.recorder.log
+        rule = HeartbeatRule.of(options)
         admitted.extend(driver)
         outlives = driver.submitter.outlives_task
         alarm = HeartbeatAlarm(log, rule, self.log, self.on_margin, log_follows=not outlives)

@@ -121,7 +121,8 @@ class WritePolicy:
         problem = early_detection.contradiction(self.early_conflict_detection, _scheme(table), options)
         if problem:
             raise ConfigurationError("early_conflict_detection", problem[0], remedy=problem[1])
-        index, strategy = str(options.get(INDEX_OPTION, "BUCKET")).upper(), self.conflict_resolution
+        index = str(options.get(INDEX_OPTION, "BUCKET")).upper()
+        strategy = self.conflict_resolution
         if strategy is Strategy.BUCKET_INDEX and index != "BUCKET":
             raise ConfigurationError(
                 "conflict_resolution",

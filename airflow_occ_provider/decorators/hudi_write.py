@@ -45,7 +45,8 @@ class _HudiWriteDecoratedOperator(DecoratedOperator, HudiWriteOperator):  # type
         op_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        function, signature = python_callable.__name__, inspect.signature(python_callable)
+        function = python_callable.__name__
+        signature = inspect.signature(python_callable)
         if SESSION not in signature.parameters:
             raise TypeError(f"{function}: it needs a parameter {SESSION}, for the session")
         refused = [name for name in _NOT_ACCEPTED if kwargs.get(name)]

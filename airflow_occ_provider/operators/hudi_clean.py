@@ -107,7 +107,8 @@ class HudiCleanOperator(HudiSparkOperator):
         clean = self._clean_run(run)
         if self.is_dry_run:
             return clean.foresee().to_json(dry_run=True)
-        since_ms, observation = now_ms(), clean.observe()
+        since_ms = now_ms()
+        observation = clean.observe()
         overdue = [time for time, writer in observation.pending.items() if writer.fate is Fate.LATE]
         self._wait_if_needed(clean, observation, list(self._named) or overdue, since_ms)
         return self._clean(run, clean)

@@ -138,7 +138,8 @@ class HudiIncrementalReadOperator(TypedArguments, SparkSubmitOperator):
 
     def _plan(self, consumer: Consumer) -> dict[str, Any]:
         """Return the window after the consumer's checkpoint; skip the task if it is empty."""
-        table, since = open_table(self.table, self.storage_conn_id), consumer.checkpoint()
+        table = open_table(self.table, self.storage_conn_id)
+        since = consumer.checkpoint()
         if since is None and self.start == "latest":
             since = all_seen(table.snapshot())
         consumer.keep(since)

@@ -139,7 +139,8 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
             self.operator_extra_links = (*self.operator_extra_links, *self.via_place().links)
         self.hudi_defaults: dict[str, str] = {}
         self.submission: dict[str, Any] = {}
-        self._watched, self._killed = DriverEvent(), Flag()
+        self._watched = DriverEvent()
+        self._killed = Flag()
         self._spark: SparkRun | None = None
         self._is_resumed = False
 
@@ -210,7 +211,8 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
                 "via_kwargs", "there is no via to give them to", remedy="add via, or leave them out"
             )
         sql = getattr(self, "sql", None)
-        options, conf = constant_options(self.hudi_options), constant_options(self.conf)
+        options = constant_options(self.hudi_options)
+        conf = constant_options(self.conf)
         self.refuse_options(options)
         refuse_contradictions(
             {"hudi_options": options, "conf": conf}, (*RULES, *SQL_RULES) if sql else RULES

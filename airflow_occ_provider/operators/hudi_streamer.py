@@ -75,7 +75,8 @@ class HudiStreamerOperator(HudiWriteOperator):
     def job(self, context: Context | None = None) -> Job:  # noqa: ARG002
         """Return Hudi Streamer with its arguments."""
         name = self.target_table or self.table.rstrip("/").rpartition("/")[2]
-        source, ordering = self.source_class, self.source_ordering_field
+        source = self.source_class
+        ordering = self.source_ordering_field
         fixed = streamer_arguments(
             self.table, name, self.table_type, source=source, ordering=ordering, operation=self.op
         )

@@ -134,18 +134,21 @@ class HudiTriggerDagRunOperator(TypedArguments, BaseOperator):
         state = context["asset_state_store"][consumer_asset(self.consumer)]
         purpose = f"runs of {self.trigger_dag_id} for {wanted.description}"
         consumer = Consumer(self.consumer, state, table, purpose)
-        since, started = consumer.checkpoint() or self._begin(context, consumer, snapshot), list[str]()
+        since = consumer.checkpoint() or self._begin(context, consumer, snapshot)
+        started = list[str]()
         while True:
             plan = planned_runs(consumer, since, snapshot, wanted, per_commit=self.per == "commit")
             if plan.after == since:
                 return started
             carry_out(consumer, plan, self.trigger_dag_id)
-            since, started = plan.after, [*started, *(run.run_id for run in plan.runs)]
+            since = plan.after
+            started = [*started, *(run.run_id for run in plan.runs)]
 
     def _begin(self, context: Context, consumer: Consumer, snapshot: Snapshot) -> Checkpoint:
         """Return and keep the checkpoint of a first run."""
         if self.start == "event":
-            events, timeline = context["triggering_asset_events"], snapshot.timeline
+            events = context["triggering_asset_events"]
+            timeline = snapshot.timeline
             since = seen_before(snapshot, [*instants_of(events, consumer.table, timeline)])
         else:
             since = beginning(snapshot, self.start)

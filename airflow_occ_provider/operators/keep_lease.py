@@ -144,7 +144,8 @@ class HudiKeepLeaseOperator(BudgetedRetries, BaseOperator):  # type: ignore[misc
 
     def _release_states(self, context: Context) -> set[str | None]:
         """Return the states of the run's releases of this lease; empty without such tasks."""
-        releases, ti = self._release_task_ids, context["ti"]
+        releases = self._release_task_ids
+        ti = context["ti"]
         return {None, *states_of(ti, releases, ti.get_task_states)} if releases else set()
 
     @property

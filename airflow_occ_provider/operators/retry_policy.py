@@ -257,7 +257,8 @@ def budgeted(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
     :param arguments: of the task; without ``retries``, Airflow's ``default_task_retries`` are its own.
     """
-    policy, own_retries = composed(arguments.get("retry_policy")), arguments.get("retries")
+    policy = composed(arguments.get("retry_policy"))
+    own_retries = arguments.get("retries")
     if own_retries is None:
         own_retries = conf.getint("core", "default_task_retries", fallback=0)
     return {"retries": int(own_retries) + policy.retries, "retry_policy": policy}

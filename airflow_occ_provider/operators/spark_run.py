@@ -87,7 +87,8 @@ class SparkRun:
 
     def read_site(self) -> Callable[[], Site]:
         """Return what waits for the site's configuration, which a thread reads."""
-        task, elsewhere = self.task, self.drivers.site
+        task = self.task
+        elsewhere = self.drivers.site
         if elsewhere:
             return lambda: elsewhere
         with_arguments = partial(
@@ -131,7 +132,8 @@ class SparkRun:
         driver = self._shown(self.submitter(handle))
         if event.is_logged:
             driver.echo = lambda _: None
-        driver.handle, driver.stop = handle, stop
+        driver.handle = handle
+        driver.stop = stop
         driver.show(handle)
         self._driver = driver
         return driver
@@ -173,7 +175,8 @@ class SparkRun:
         The rendered fields show these values, too.
         """
         task = self.task
-        name, arguments = self._application_name(), list(submission.arguments)
+        name = self._application_name()
+        arguments = list(submission.arguments)
         variables = {**environment(task), **submission.environment}
         task.show_submission(
             {

@@ -98,7 +98,8 @@ def _heartbeat_trigger(task: HudiSparkOperator, wait: InstantsWait) -> HudiHeart
 
 
 def _driver_trigger(task: HudiSparkOperator, wait: DriverWait) -> HudiDriverTrigger:
-    lease, limit = wait.lease, task.execution_timeout
+    lease = wait.lease
+    limit = task.execution_timeout
     return HudiDriverTrigger(
         lock_conn_id=task.lock_conn_id,
         ticket=lease.ticket.to_json() if lease else {},

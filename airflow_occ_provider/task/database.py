@@ -43,7 +43,8 @@ def task_states(owners: Iterable[Owner]) -> dict[Owner, str]:
         return {}
     columns = [getattr(TaskInstance, name) for name in TaskKey._fields]
     # A run may have thousands of tasks: those of other names are not read.
-    runs, names = {task.run_id for task in tasks.values()}, {task.task_id for task in tasks.values()}
+    runs = {task.run_id for task in tasks.values()}
+    names = {task.task_id for task in tasks.values()}
     of_owners = and_(TaskInstance.run_id.in_(runs), TaskInstance.task_id.in_(names))
     try:
         with create_session() as session:

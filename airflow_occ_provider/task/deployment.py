@@ -15,7 +15,9 @@ from airflow_occ_provider.spelling import spell_owner
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-SECTION, SITE_OPTION, POLICY_OPTION = "hudi_occ", "site_id", "write_policy"
+SECTION = "hudi_occ"
+SITE_OPTION = "site_id"
+POLICY_OPTION = "write_policy"
 # What all processes of one deployment have; a worker has neither the metadata database nor its address.
 _ADDRESSES = (("api", "base_url"), ("core", "execution_api_server_url"))
 

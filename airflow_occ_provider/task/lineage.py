@@ -38,7 +38,8 @@ def written_table(task: Any, task_instance: Any) -> OperatorLineage[Any, Any]:  
     commit: Commit | None = task.committed
     if commit is None:
         return OperatorLineage()
-    schema, instant = commit.metadata.extra.get(_SCHEMA_KEY, ""), commit.instant.time
+    schema = commit.metadata.extra.get(_SCHEMA_KEY, "")
+    instant = commit.instant.time
     rows = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
         rowCount=commit.metadata.records
     )

@@ -114,7 +114,8 @@ def _table(table: str) -> str:
     url = _SCHEME.fullmatch(canonical_table(table))
     if not url:
         return canonical_table(table)
-    scheme, user = url["scheme"], (url["user"] or "").partition(":")[0]
+    scheme = url["scheme"]
+    user = (url["user"] or "").partition(":")[0]
     container = f"{user}_" if user and scheme in _CONTAINER_SCHEMES else ""
     return f"{scheme}/{container}{url['rest']}"
 

@@ -51,7 +51,8 @@ def open_journal(context: Context, *, is_resumed: bool = False) -> Journal:
 
     task = context.get("task")
     retries = (task.retries if task else 0) or 0
-    now, labels = TryKey(ti.try_number, ti.max_tries or 0, retries), _labels(context)
+    now = TryKey(ti.try_number, ti.max_tries or 0, retries)
+    labels = _labels(context)
     return Journal(store, now, publish, labels, is_resumed)
 
 
@@ -89,7 +90,8 @@ def longest_absence_ms(task: BaseOperator, try_number: int) -> int:
         conf.getint("scheduler", f"task_instance_heartbeat_{name}", fallback=default)
         for name, default in (("timeout", 300), ("timeout_detection_interval", 10))
     )
-    delay_s, backoff = _seconds(task.retry_delay), float(task.retry_exponential_backoff or 1)
+    delay_s = _seconds(task.retry_delay)
+    backoff = float(task.retry_exponential_backoff or 1)
     if backoff > 1:  # Airflow adds a jitter of up to the delay itself
         most = _seconds(task.max_retry_delay or _LONGEST_DELAY_S)
         delay_s = min(2 * max(delay_s, 1) * backoff ** min(try_number - 1, 60), most)
@@ -142,7 +144,8 @@ def sign(
     :raises StateStoreError: if Airflow does not answer.
     """
     ti = context["ti"]
-    return (Signature if is_written else UnwrittenSignature)(
+    kind = Signature if is_written else UnwrittenSignature
+    return kind(
         identity=identity,
         dag_id=ti.dag_id,
         run_id=ti.run_id,

@@ -63,7 +63,8 @@ def page_path(table: object) -> str:
 def show_table(context: Context) -> None:
     """Publish a running task's table and link; Airflow pushes links at a task's end."""
     try:
-        values, ti = vars(context["task"]), context["ti"]
+        values = vars(context["task"])
+        ti = context["ti"]
         connections = {name: values.get(name) for name in ("storage_conn_id", "lock_conn_id")}
         ti.xcom_push(TABLE_KEY, {"table": canonical_table(values.get("table")), **connections})
         ti.xcom_push(HudiTableLink().xcom_key, page_path(values.get("table")))

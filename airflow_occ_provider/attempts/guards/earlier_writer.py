@@ -94,7 +94,8 @@ def _is_still_before(snapshot: Snapshot, ours: Instant, rival: Instant) -> bool:
 
 
 def _stop(ours: str, conflict: Conflict, owners: Mapping[str, Owner]) -> Stop:
-    rival, count = conflict.rival.instant.time, len(conflict.file_groups)
+    rival = conflict.rival.instant.time
+    count = len(conflict.file_groups)
     shared = f"{count} of its file groups" if count > 1 else "one of its file groups"
     line = f"{ours} gives way to the earlier {rival} of {owners[rival]}, which writes {shared}"
     return Stop(Outcome.YIELDED, line, rival, ours)

@@ -61,7 +61,8 @@ def log_outcomes(logger: Any, findings: Iterable[DoomedWrite | None], outcome: O
     for finding in filter(None, findings):
         is_choice = finding.stop.outcome is Outcome.YIELDED
         level = logging.WARNING if outcome is Outcome.COMMITTED and not is_choice else logging.INFO
-        verb, seconds = "chose" if is_choice else "found", max(time.time() - finding.found_ms / 1000, 0)
+        verb = "chose" if is_choice else "found"
+        seconds = max(time.time() - finding.found_ms / 1000, 0)
         line = "%.0f s after early_stop %s that %s: its outcome is %s."
         logger.log(level, line, seconds, verb, finding.stop.line, outcome.value)
 
@@ -98,7 +99,9 @@ class ComparisonPoint:
         if ours.time not in self.log.instants.compared:
             return
         if self._write != ours.time:  # the view may have begun before the log showed it
-            self._write, self._past_s, self._done = ours.time, time.monotonic(), None
+            self._write = ours.time
+            self._past_s = time.monotonic()
+            self._done = None
         elif self._done is None and view.now_s > self._past_s:
             self._done = frozenset(write.time for write in snapshot.timeline.completed_writes())
 
@@ -203,7 +206,8 @@ class EarlyStopGuard:
 
 
 def _stop(ours: str, conflict: Conflict) -> Stop:
-    rival, groups = conflict.rival.instant, sorted(conflict.file_groups)
+    rival = conflict.rival.instant
+    groups = sorted(conflict.file_groups)
     named = ", ".join("/".join(group).lstrip("/") for group in groups[:_MOST_NAMED])
     more = f" and {len(groups) - _MOST_NAMED} more" if len(groups) > _MOST_NAMED else ""
     line = (

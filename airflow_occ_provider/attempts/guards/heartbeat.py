@@ -87,7 +87,8 @@ class HeartbeatAlarm:
         A write that lost a conflict is over, too: Hudi abandons it, and may retry as a new instant.
         """
         for instant in reversed(instants):
-            listed, rollback = snapshot.timeline.find(instant), snapshot.rollback_of(instant)
+            listed = snapshot.timeline.find(instant)
+            rollback = snapshot.rollback_of(instant)
             if listed or rollback:  # else the write is in another table of the job
                 is_over = listed and (listed.completed or not listed.is_write)
                 if is_over or instant in self.log.instants.conflicts:

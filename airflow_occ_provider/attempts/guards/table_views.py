@@ -55,7 +55,8 @@ class TableViews:
         """Read the heartbeats, then the timeline: a write completed in between is not dead."""
         now_ms = round(time.time() * 1000)
         snapshot = self._snapshot or self._table.snapshot(missing_ok=True)
-        ticks, now_s = snapshot.heartbeats(), time.monotonic()
+        ticks = snapshot.heartbeats()
+        now_s = time.monotonic()
         if not snapshot.config.exists:
             return TableView(ticks, None, now_ms, now_s)
         self._snapshot = self._table.snapshot(snapshot)
