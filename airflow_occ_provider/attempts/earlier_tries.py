@@ -1,4 +1,4 @@
-"""Continues or settles what earlier tries of a task run left, before its next attempt."""
+"""Continues or settles what earlier tries of a task run left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The writes of one driver, as its log and the table show them, and who took them back."""
+"""The writes of one driver, by its log and the table, and what took them back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``HudiCompactionOperator`` and ``HudiClusteringOperator``: table services beside writers."""
+"""``HudiTableServiceOperator``: compaction and clustering beside writers."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,26 @@ def test_imports_follow_the_arrows(name, path):
             assert within(target, own), f"{name} may not import {imported}"
         elif imported.split(".")[0] not in STANDARD:
             assert imported.split(".")[0] in others, f"{name} may not import {imported}"
+
+
+def loaded_with(path, names):
+    """The files of ours that a file loads with it: not for its types, and not in its functions."""
+    later = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    for statement in ast.parse(path.read_text()).body:
+        is_for_types = isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.dump(statement.test)
+        for node in () if is_for_types or isinstance(statement, later) else ast.walk(statement):
+            if isinstance(node, ast.ImportFrom):
+                members = {f"{node.module}.{alias.name}" for alias in node.names}
+                yield from members & names or {node.module} & names
+            elif isinstance(node, ast.Import):
+                yield from {alias.name for alias in node.names} & names
+
+
+def test_no_files_import_each_other_in_a_circle():
+    paths = {f"{PACKAGE}.{name}": path for name, path in modules()}
+    TopologicalSorter(
+        {name: {*loaded_with(path, paths.keys())} for name, path in paths.items()}
+    ).prepare()
 
 
 PAGE = (DOCS / "explanation" / "architecture.md").read_text()
