@@ -337,7 +337,7 @@ def test_the_deadline_ends_the_driver_and_says_so(world, triggerer):
 
 
 class BlindSubmitter(InMemorySubmitter):
-    """Cannot read the log, as a process without access to the aggregated logs."""
+    """Cannot read the facts of a driver that has ended."""
 
     def poll(self, handle):
         state = super().poll(handle)
@@ -378,15 +378,13 @@ def loses(go, folder):
 
 
 def event_of_a_loser(world, triggerer):
-    """Have the trigger see a conflict; the next process cannot read the log."""
+    """Have the trigger see a conflict, and end with the driver."""
     world.job = loses(world.go, world.folder)
     wait = deferred(Process(world))
     world.go.set()
     ends(world, wait.handle)
     (world.folder / "timeline" / f"{T1}.inflight").write_bytes(avro(RECORD))  # its workload profile
-    event = json.loads(json.dumps(asyncio.run(event_of(triggerer(wait)))))
-    world.submitter = lambda _=None: BlindSubmitter(world.job, world.drivers, outlives_task=True)
-    return event
+    return json.loads(json.dumps(asyncio.run(event_of(triggerer(wait)))))
 
 
 def test_the_next_try_takes_its_scope_from_a_profile_that_is_rolled_back_by_now(world, triggerer):
@@ -420,14 +418,14 @@ def test_a_lease_that_was_lost_before_the_drivers_end_is_reported_as_such(world,
     assert Process(world).run(DriverEvent.of(event)).instant.time == T1
 
 
-def test_a_conflict_that_only_the_trigger_saw_is_a_conflict(world, triggerer):
+def test_a_conflict_that_the_trigger_saw_is_read_from_the_drivers_facts(world, triggerer):
     event = event_of_a_loser(world, triggerer)
     with pytest.raises(WriteConflictError) as lost:
         Process(world).run(DriverEvent.of(event))
     assert T2 in str(lost.value)
     (kept,) = world.store.record["attempts"]
     assert (kept["instants"], kept["outcome"]) == ([T1], "commit_conflict")
-    assert not kept["log_read"]
+    assert kept["log_read"]
     assert not (world.folder / ".heartbeat" / T1).exists()
 
 
@@ -438,8 +436,8 @@ def test_the_event_of_the_trigger_is_small_and_holds_no_secret(world, triggerer)
     assert len(text) < 4000
 
 
-def test_a_commit_that_only_the_trigger_saw_is_not_called_unchecked(world, triggerer, monkeypatch):
-    """The trigger missed the end of the log, and with it that Hudi had checked for conflicts."""
+def test_a_commit_whose_check_the_trigger_missed_is_not_called_unchecked(world, triggerer, monkeypatch):
+    """The trigger missed the last facts, and with them that Hudi had checked for conflicts."""
 
     class MissesTheEnd(BlindSubmitter):
         def read(self, handle, wait_s):
@@ -452,7 +450,6 @@ def test_a_commit_that_only_the_trigger_saw_is_not_called_unchecked(world, trigg
     blind = MissesTheEnd(world.job, world.drivers, outlives_task=True)
     monkeypatch.setattr(module, "follower", lambda _, **__: blind)
     event = asyncio.run(event_of(triggerer(wait)))
-    world.submitter = lambda _=None: BlindSubmitter(world.job, world.drivers, outlives_task=True)
     assert Process(world).run(DriverEvent.of(event)).instant.time == T1
     assert world.store.record["attempts"][0]["instants"] == [T1]
 

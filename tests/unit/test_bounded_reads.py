@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from airflow_occ_provider.attempts.preflight import find_elders
-from airflow_occ_provider.attempts.survivor import TableWrites
+from airflow_occ_provider.attempts.survivor import WriteStates
 from airflow_occ_provider.errors import StorageStalledError
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
 from airflow_occ_provider.storage import folder
@@ -61,11 +61,11 @@ def test_the_state_of_a_table_reads_each_rollback_once_and_several_at_once(tmp_p
     reader = table.reader()
     snapshot = reader.snapshot()
     requests.clear()
-    state = TableWrites.at(snapshot, 0, DEFAULT_RULE)
+    state = WriteStates.at(snapshot, 0, DEFAULT_RULE)
     assert len(state.over) == 100
     assert requests["rollback"] == 100
     requests.clear()
-    assert TableWrites.at(reader.snapshot(snapshot), 0, DEFAULT_RULE).over == state.over
+    assert WriteStates.at(reader.snapshot(snapshot), 0, DEFAULT_RULE).over == state.over
     assert requests["rollback"] == 0
 
 

@@ -8,6 +8,7 @@ from airflow_occ_provider.attempts.guards.table_views import TableViews
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.own_instants import OwnInstants
 from airflow_occ_provider.storage.operations import Operations
+from airflow_occ_provider.storage.table import HudiTable
 from tests.support.early_stop import Race, before_the_profile
 
 OWN, NEXT = "20261125190412486", "20261125190500000"
@@ -86,6 +87,7 @@ class Unclear(Race):
         super().__init__(folder)
         with (self.path / ".hoodie" / "hoodie.properties").open("a") as added:
             added.write("\nhoodie.table.metadata.partitions=files,record_index\n")
+        self.table = HudiTable(str(self.path))
         before_the_profile(self)
         self.log = DriverLog()
         self.log.take({"fact": "protected", "followed": True})

@@ -20,6 +20,7 @@ from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
+from airflow_occ_provider.storage.table import HudiTable
 from tests.contract.in_memory_submitter import failing
 from tests.support.avro_metadata import RECORD, avro
 from tests.support.metric_contexts import Store, context
@@ -66,7 +67,7 @@ def test_what_the_table_does_not_show_is_left_out(folder, table):
     write(folder)
     assert find_rival(table, None, RIVAL) == Rival(("two_writers", "write_b"))
     (folder / "timeline" / f"{RIVAL}_{C}.commit").write_bytes(b"Obj\x01 no Avro")
-    assert find_rival(table, OWN, RIVAL) == Rival()
+    assert find_rival(HudiTable(table.path), OWN, RIVAL) == Rival()
 
 
 @pytest.fixture
