@@ -63,6 +63,7 @@ from airflow_occ_provider.attempts.write import Write
 from airflow_occ_provider.attempts.write_policy import WritePolicy
 from airflow_occ_provider.attempts.write_spec import WriteSpec
 from airflow_occ_provider.errors import (
+    ConfigurationError,
     LeaseLostError,
     LockUnreachableError,
     OccError,
@@ -115,9 +116,11 @@ class SparkSubmit:
 
     :param master: of Spark.
     :param binary: the command, or its path.
-    :param options: further options of the command, without their dashes: ``{"jars": "hudi.jar"}``.
+    :param options: further options of the command, without their dashes: ``{"jars": "hudi.jar"}``;
+        settings of Spark are ``WriteSpec.conf``.
     :param environment: variables of the driver, besides those of this process.
     :param start_limit: the longest wait for the begin of the job.
+    :raises ConfigurationError: for options that are not safe.
     """
 
     master: str = "local[*]"
@@ -125,6 +128,21 @@ class SparkSubmit:
     options: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     start_limit: StartLimit = field(default_factory=StartLimit)
+
+    def __post_init__(self) -> None:
+        if self.options.get("deploy-mode", "client") != "client":
+            raise ConfigurationError(
+                "options",
+                f"deploy-mode={self.options['deploy-mode']!r}: the program proves the end of its own "
+                "processes alone, and a driver elsewhere could outlive it",
+                remedy="leave it out",
+            )
+        if "conf" in self.options:
+            raise ConfigurationError(
+                "options",
+                "it contains conf, which would show secrets in the list of processes",
+                remedy="give Spark's settings as WriteSpec(conf={...})",
+            )
 
     def command(
         self, name: str, submission: Submission, conf: Mapping[str, str], properties_file: str | None
@@ -149,7 +167,8 @@ class Program:
     :param name: the same in each run, and of no other program.
     :param locks: Hudi's own lock, and where the leases are.
     :param spark: what runs the drivers.
-    :param journals: path of a folder of this host, which has a journal of each run.
+    :param journals: absolute path of a folder of this host, which has a journal of each run. A run
+        without its journal is a new one, and writes again.
     :param file_system: fsspec's, by which tables are read; ``None`` for the process's own credentials.
     :param retries: how often the job's own errors are retried.
     :param rules: how often other failures are, and after which waits.
@@ -166,13 +185,24 @@ class Program:
     rules: ConflictRetry = field(default_factory=ConflictRetry)
     site: str = "standalone"
 
+    def __post_init__(self) -> None:
+        if not Path(self.journals).is_absolute():
+            raise ConfigurationError(
+                "journals",
+                f"{str(self.journals)!r} is not an absolute path: started in another folder, the "
+                "program would not find what its runs have written, and write it again",
+                remedy="enter a path that begins with /",
+            )
+
     def write(self, spec: WriteSpec, run_id: str) -> dict[str, Any]:
         """Write a table once, and return the facts of the commits.
 
         A run that has written returns the same facts again, and writes nothing. It waits in the queue,
         and retries what other writers or the infrastructure made fail.
 
-        :param run_id: names the run: the same if the program is started again to continue it.
+        :param run_id: names the run: the same if the program is started again to continue it. Other
+            work is another run.
+        :raises ConfigurationError: if the run has begun with another job, arguments, table or scope.
         :raises OccError: if the write failed, or whether it has committed is unknown.
         :raises StateStoreError: if another process of this host has the run.
         """
@@ -207,7 +237,8 @@ class _JournalFile:
         :raises StateStoreError: if one has it.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{quote(name, safe='')}.{quote(run_id, safe='')}.json"
+        # A comma is quoted in both, so that no two runs have one name.
+        path = folder / f"{quote(name, safe='')},{quote(run_id, safe='')}.json"
         with path.with_suffix(".lock").open("ab") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -269,12 +300,23 @@ class _Try:
         :raises OccError: if the attempt failed, or its commit is not safe.
         """
         drivers = _LocalDrivers(self._program.spark, self._spec, f"{self._program.name}.{self._run_id}")
+        self._refuse_other_work(ProtectedTry(self._spec, self, drivers, _log))
         while True:
             try:
                 return Write(ProtectedTry(self._spec, self, drivers, _log)).result()
             except WaitNeeded as needed:
                 self._wait(needed.wait)
             self._is_resumed = True
+
+    def _refuse_other_work(self, attempt: ProtectedTry) -> None:
+        """Refuse work for which a commit of the run would be taken, though it is not that work's."""
+        if attempt.journal.record.digest not in ("", attempt.work_digest):
+            raise ConfigurationError(
+                "run_id",
+                f"run {self._run_id!r} of {self._program.name!r} has begun with another job, other "
+                "arguments, another table or another scope",
+                remedy="give other work a run_id of its own",
+            )
 
     def _wait(self, wait: TaskWait) -> None:
         """Wait until the try may go on, or has to look again."""

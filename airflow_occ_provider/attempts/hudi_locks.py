@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.writer.options import metastore_lock_options, zookeeper_lock_options
+from airflow_occ_provider.hudi.writer.options import (
+    LOCK_PROVIDER,
+    contradictions,
+    metastore_lock_options,
+    zookeeper_lock_options,
+)
 from airflow_occ_provider.hudi.writer.storage_lock import (
     FILE_LOCK_SCHEMES,
     OBJECT_LOCK_SCHEMES,
@@ -55,9 +60,21 @@ class GivenLock:
     """A lock of Hudi in a service that only its options name.
 
     :param lock_options: Hudi's options.
+    :raises ConfigurationError: if they name no provider, or one of them removes the protection.
     """
 
     lock_options: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if LOCK_PROVIDER not in self.lock_options:
+            raise ConfigurationError(
+                "hudi_lock_options",
+                f"they do not name {LOCK_PROVIDER}",
+                remedy="add the provider's class, or leave it out for Hudi's lock in the same service",
+            )
+        for wrong in contradictions(self.lock_options.items(), "hudi_lock_options"):
+            if wrong.key != LOCK_PROVIDER:
+                raise ConfigurationError(wrong.source, f"{wrong.key}={wrong.value}", remedy=wrong.remedy)
 
     def options(self, table: str) -> dict[str, str]:  # noqa: ARG002 - the same for all tables
         """Return the given options."""

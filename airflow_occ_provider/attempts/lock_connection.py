@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from airflow_occ_provider.attempts.hudi_locks import HudiLock
+from airflow_occ_provider.attempts.hudi_locks import HudiLock, MetastoreLock, ZookeeperLock
 from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hudi.writer.options import METASTORE_DATABASE, ZOOKEEPER_BASE_PATH
 from airflow_occ_provider.hudi.writer.storage_lock import (
     FILE_LOCK_PATH,
     FILE_LOCK_PROVIDER,
@@ -14,6 +15,8 @@ from airflow_occ_provider.hudi.writer.storage_lock import (
 )
 from airflow_occ_provider.leases.backend import LeaseBackend
 from airflow_occ_provider.leases.lease import Terms
+from airflow_occ_provider.leases.metastore.backend import MetastoreLeases
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperLeases, refuse_overlap
 
 if TYPE_CHECKING:
     from airflow_occ_provider.leases.commit_lock import CommitLock
@@ -53,11 +56,16 @@ class PlainLocks:
     :param hudi_lock: Hudi's own lock.
     :param lease_backend: what keeps the leases.
     :param lock_conn_id: its name, for messages.
+    :raises ConfigurationError: if Hudi's lock is where the leases are, or the service that keeps both
+        would drop it.
     """
 
     hudi_lock: HudiLock
     lease_backend: LeaseBackend
     lock_conn_id: str = "locks"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lease_backend", beside(self.lease_backend, self.hudi_lock))
 
     def validate(self) -> None:
         """Refuse wrong values of the leases; Hudi's lock depends on the table."""
@@ -78,6 +86,21 @@ class PlainLocks:
     def terms(self) -> Terms:
         """Return the TTLs of the leases."""
         return self.lease_backend.terms()
+
+
+def beside(leases: LeaseBackend, lock: HudiLock) -> LeaseBackend:
+    """Return leases that know Hudi's lock, so that neither is in the other's way.
+
+    :raises ConfigurationError: if the lock is where the leases are.
+    """
+    if isinstance(leases, ZookeeperLeases):
+        refuse_overlap(leases.root, lock.options("/check").get(ZOOKEEPER_BASE_PATH, ""))
+        return replace(leases, locks_root=lock.base_path) if isinstance(lock, ZookeeperLock) else leases
+    if isinstance(leases, MetastoreLeases):
+        database = lock.options("/check").get(METASTORE_DATABASE, "")
+        heartbeat_ms = lock.heartbeat_ms if isinstance(lock, MetastoreLock) else 0
+        return replace(leases, locks_database=database, heartbeat_ms=heartbeat_ms)
+    return leases
 
 
 def lock_options(hudi_lock: HudiLock, table: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from airflow_occ_provider.attempts.choices import choice
 from airflow_occ_provider.attempts.claim import Claim, Isolation, ServiceClaim
 from airflow_occ_provider.attempts.jobs import Job
 from airflow_occ_provider.attempts.own_writes import Commits
@@ -14,13 +15,15 @@ from airflow_occ_provider.attempts.write_policy import WritePolicy
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.table_service import Service
 from airflow_occ_provider.retry import DEFAULT_BUDGETS
-from airflow_occ_provider.storage.address import canonical_table
+from airflow_occ_provider.storage.address import canonical_table, named_partitions
 from airflow_occ_provider.storage.table import HudiTable
 
 
 @dataclass(frozen=True, slots=True)
 class WriteSpec:
     """One task's work on a table, and how it is protected.
+
+    Choices may be given by their names, and ``partitions`` as one path.
 
     :param table: base path of the table, as the user wrote it.
     :param job: what runs in the driver.
@@ -38,6 +41,7 @@ class WriteSpec:
     :param deaths: how many tries may die together with their worker before the task fails.
     :param hudi_options: further Hudi options.
     :param conf: Spark's settings.
+    :raises ConfigurationError: if a choice or a partition is none.
     """
 
     table: str
@@ -55,6 +59,12 @@ class WriteSpec:
     deaths: int = DEFAULT_BUDGETS["worker"]
     hudi_options: Mapping[str, str] = field(default_factory=dict)
     conf: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # What judges them compares by identity: a name would silently be another choice.
+        object.__setattr__(self, "isolation", choice("isolation", Isolation, self.isolation))
+        object.__setattr__(self, "commits", choice("commits", Commits, self.commits))
+        object.__setattr__(self, "partitions", named_partitions(self.partitions))
 
     def claim(self, table: HudiTable, log: Any) -> Claim:
         """Return the claim of the task before it writes, with what its job implies.

@@ -16,11 +16,10 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_occ_provider.attempts.hudi_locks import GivenLock, HudiLock
-from airflow_occ_provider.attempts.lock_connection import lock_options
+from airflow_occ_provider.attempts.lock_connection import beside, lock_options
 from airflow_occ_provider.connection_form import LOCK_FORMS
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.hudi.format.properties import parse_defaults
-from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, contradictions
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL
 
 if TYPE_CHECKING:
@@ -76,8 +75,9 @@ class HudiLockHook(BaseHook):
 
         :raises ConfigurationError: if the options are wrong.
         """
-        options = _given_options(self._fields)
-        return GivenLock(options) if options else self._service_lock()
+        text = self._fields.text("hudi_lock_options")
+        with self._fields.named():
+            return GivenLock(dict(parse_defaults(text))) if text else self._service_lock()
 
     @cached_property
     def lease_backend(self) -> LeaseBackend:
@@ -86,7 +86,7 @@ class HudiLockHook(BaseHook):
         :raises ConfigurationError: if a field is missing or wrong.
         """
         with self._fields.named():
-            return self._lease_backend(self.hudi_lock)
+            return beside(self._lease_backend(), self.hudi_lock)
 
     def options(self, table: str) -> dict[str, str]:
         """Return Hudi's lock options; see ``HudiLock.options``."""
@@ -142,8 +142,8 @@ class HudiLockHook(BaseHook):
         """Return Hudi's lock in this service."""
 
     @abstractmethod
-    def _lease_backend(self, lock: HudiLock) -> LeaseBackend:
-        """Return the leases in this service, which must not overlap Hudi's lock."""
+    def _lease_backend(self) -> LeaseBackend:
+        """Return the leases in this service."""
 
     @cached_property
     def _connection(self) -> Connection:
@@ -186,21 +186,6 @@ def ttl_s(fields: Fields, name: str, default_s: int) -> int:
             f"enter {least_s} or more, leave it empty, or shorten connection_timeout_ms",
         )
     return seconds
-
-
-def _given_options(fields: Fields) -> dict[str, str]:
-    text = fields.text("hudi_lock_options")
-    options = dict(parse_defaults(text))
-    if text and LOCK_PROVIDER not in options:
-        raise fields.error(
-            "hudi_lock_options",
-            f"they do not name {LOCK_PROVIDER}",
-            "add the provider's class, or leave the field empty for Hudi's lock in this service",
-        )
-    for wrong in contradictions(options.items(), "hudi_lock_options"):
-        if wrong.key != LOCK_PROVIDER:
-            raise fields.error(wrong.source, f"{wrong.key}={wrong.value}", wrong.remedy)
-    return options
 
 
 def lock_hook(lock_conn_id: str) -> HudiLockHook:
@@ -272,11 +257,14 @@ class Fields:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Name the connection in an error about a value that one of its fields has given."""
+        """Name the connection in an error about a value that one of its fields has given.
+
+        The path of a table is the caller's.
+        """
         try:
             yield
         except ConfigurationError as error:
-            if error.field.startswith(("connection ", _WHOLE_CONNECTION)):
+            if error.field.startswith(("connection ", _WHOLE_CONNECTION)) or error.field == "table":
                 raise
             field = _FIELD_OF.get(error.field, error.field)
             message = error.message.removeprefix(f"{error.field}: ")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from functools import cached_property
 
-from airflow_occ_provider.attempts.hudi_locks import HudiLock, MetastoreLock
+from airflow_occ_provider.attempts.hudi_locks import MetastoreLock
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, answer_timeout_s, ttl_s
-from airflow_occ_provider.hudi.writer.options import METASTORE_DATABASE
 from airflow_occ_provider.leases.metastore.backend import (
     LEASE_DATABASE,
     Kerberos,
@@ -45,14 +44,12 @@ class HudiMetastoreLockHook(HudiLockHook):
             num_retries=fields.number("num_retries", 50),
         )
 
-    def _lease_backend(self, lock: HudiLock) -> MetastoreLeases:
+    def _lease_backend(self) -> MetastoreLeases:
         return MetastoreLeases(
             self.access,
             self._name("lease_database", LEASE_DATABASE),
             timeout_s=ttl_s(self._fields, "lock_timeout_s", 0),
             poll_s=self._fields.number("lease_poll_s", 1, at_least=1),
-            locks_database=lock.options("/check").get(METASTORE_DATABASE, ""),
-            heartbeat_ms=lock.heartbeat_ms if isinstance(lock, MetastoreLock) else 0,
         )
 
     @property

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from airflow_occ_provider.attempts.hudi_locks import HudiLock, StorageLock
+from airflow_occ_provider.attempts.hudi_locks import StorageLock
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, answer_timeout_s, ttl_s
 from airflow_occ_provider.leases.lease import Terms
@@ -79,11 +79,11 @@ class HudiStorageLockHook(HudiLockHook):
         fields = self._fields
         return StorageLock(
             fields.number("wait_time_ms", 60_000, at_least=1),
-            fields.number("num_retries", 0) if fields.has("num_retries") else None,
+            fields.number("num_retries", 50) if fields.has("num_retries") else None,
             fields.number("lock_expire_min", 10, at_least=1),
         )
 
-    def _lease_backend(self, lock: HudiLock) -> StorageLeases:  # noqa: ARG002 - they never overlap
+    def _lease_backend(self) -> StorageLeases:
         fields, pace = self._fields, self.root.pace
         lease_s = ttl_s(fields, "lease_ttl_s", pace.ttl_s)
         claim_s = fields.number("claim_ttl_s", max(pace.claim_ttl_s, lease_s), at_least=lease_s)

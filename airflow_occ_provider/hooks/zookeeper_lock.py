@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from airflow_occ_provider.attempts.hudi_locks import HudiLock, ZookeeperLock
+from airflow_occ_provider.attempts.hudi_locks import ZookeeperLock
 from airflow_occ_provider.hooks.hudi_lock import (
     ANSWER_TIMEOUT_MS,
     HudiLockHook,
@@ -17,10 +17,7 @@ from airflow_occ_provider.leases.zookeeper.backend import (
     Tls,
     ZookeeperAccess,
     ZookeeperLeases,
-    refuse_overlap,
 )
-
-_BASE_PATH = "hoodie.write.lock.zookeeper.base_path"
 
 
 class HudiZookeeperLockHook(HudiLockHook):
@@ -60,14 +57,12 @@ class HudiZookeeperLockHook(HudiLockHook):
             num_retries=fields.number("num_retries", 50),
         )
 
-    def _lease_backend(self, lock: HudiLock) -> ZookeeperLeases:
+    def _lease_backend(self) -> ZookeeperLeases:
         fields = self._fields
         root = fields.path("lease_root", LEASE_ROOT)
-        refuse_overlap(root, lock.options("").get(_BASE_PATH, ""))
         lease_s = ttl_s(fields, "lease_ttl_s", 60)
         claim_s = fields.number("claim_ttl_s", max(600, lease_s), at_least=lease_s)
-        locks_root = lock.base_path if isinstance(lock, ZookeeperLock) else ""
-        return ZookeeperLeases(self.access, root, Terms(lease_s * 1000, claim_s * 1000), locks_root)
+        return ZookeeperLeases(self.access, root, Terms(lease_s * 1000, claim_s * 1000))
 
     @property
     def _hosts(self) -> str:

@@ -153,12 +153,18 @@ class HudiTable:
                 return self._opened(missing_ok=missing_ok)
             self._refuse_half_moved(moved_to)
             self._last_read = _Read(config, written_ms, begun_s)
-        self._newest = snapshot
-        return snapshot
+        return self._kept(snapshot)
 
     def last_snapshot(self) -> Snapshot:
         """Return the snapshot that was made last, or a new one if there is none."""
         return self._newest or self.snapshot(missing_ok=True)
+
+    def _kept(self, snapshot: Snapshot) -> Snapshot:
+        """Keep a snapshot for the next one, unless another thread has made a newer one meanwhile."""
+        newest = self._newest
+        if newest is None or snapshot.listing.begun_s >= newest.listing.begun_s:
+            self._newest = snapshot
+        return snapshot
 
     def _listed_again(self, previous: Snapshot, oldest_s: float) -> Listing:
         folder = previous.config.timeline_folder
@@ -186,8 +192,7 @@ class HudiTable:
         if (moved_to or not snapshot.timeline.instants) and self._read_config() != config:
             return self._opened(missing_ok=missing_ok)
         self._refuse_half_moved(moved_to)
-        self._newest = snapshot
-        return snapshot
+        return self._kept(snapshot)
 
     def _reload(self, previous: Snapshot) -> Snapshot:
         return self.snapshot(previous, max_age_s=-1)

@@ -12,7 +12,7 @@ AHEAD = 1 << 20
 LAST = 1 << 15
 LONGEST_LINE = 1 << 20
 _LOOK_S = 0.2
-_HUDI = b"oodie"  # in the names of Hudi's exceptions, which may explain the end of a job
+_HUDI = b"oodie"  # in the names of Hudi's exceptions, which a person looks for
 
 _LEFT_OUT = "{} lines are left out here: the job prints faster than the task's log takes them.\n"
 

@@ -44,6 +44,7 @@ def start(tmp_path, hudi_stack):
     packages = tmp_path / "packages"
     link_packages(packages)
     environment = {**hudi_stack.environment, "ZOOKEEPER": hudi_stack.zookeeper.hosts}
+    environment["JOURNALS"] = str(tmp_path / "journals")
     environment["PYTHONPATH"] = str(packages)
     without_site = [sys.executable, "-S"]  # so no package of this environment is found
     command = [*without_site, "-c", "import airflow"]

@@ -23,7 +23,7 @@ class BucketLockHook(HudiLockHook):
     def _service_lock(self):
         return LockBesideTable()
 
-    def _lease_backend(self, lock):
+    def _lease_backend(self):
         return BucketLeases(self._connection.host, self._fields)
 
 

@@ -7,14 +7,23 @@ import os
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
 from airflow_occ_provider import standalone
+from airflow_occ_provider.attempts.claim import Isolation
+from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.errors import ConfigurationError, StateStoreError
+from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.retry import DEFAULT_BUDGETS, ConflictRetry
 from airflow_occ_provider.standalone import (
+    GivenLock,
+    MetastoreAccess,
+    MetastoreLeases,
+    MetastoreLock,
     PlainLocks,
     Program,
     PythonFile,
@@ -24,6 +33,7 @@ from airflow_occ_provider.standalone import (
     WriteSpec,
     ZookeeperAccess,
     ZookeeperLeases,
+    ZookeeperLock,
 )
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.flag import Flag
@@ -60,7 +70,7 @@ def spec(tmp_path):
 
 
 def journal_of(tmp_path):
-    return json.loads((tmp_path / "journals" / "trips.1%2F2.json").read_text())
+    return json.loads((tmp_path / "journals" / "trips,1%2F2.json").read_text())
 
 
 def test_the_program_of_the_page_is_short_and_needs_only_what_the_page_installs(tmp_path):
@@ -104,7 +114,7 @@ def test_a_failure_before_a_driver_is_retried_by_its_budget(monkeypatch, program
 def test_a_run_has_one_process_at_a_time(program, spec, tmp_path):
     with (
         standalone._JournalFile.of_run(tmp_path / "journals", "trips", "1/2"),
-        pytest.raises(StateStoreError, match=r"another process writes the run of .*trips\.1%2F2\.json"),
+        pytest.raises(StateStoreError, match=r"another process writes the run of .*trips,1%2F2\.json"),
     ):
         program().write(spec, "1/2")
 
@@ -130,3 +140,60 @@ def test_a_lease_that_another_program_holds_is_waited_for(monkeypatch, program, 
 def test_leases_never_live_where_hudis_locks_do():
     with pytest.raises(ConfigurationError, match=r"lease_root: .*overlap"):
         ZookeeperLeases(ZookeeperAccess("zk1:2181"), "/hudi/locks/leases", locks_root="/hudi/locks")
+
+
+def test_choices_by_name_are_choices_and_one_partition_is_no_letters():
+    spec = WriteSpec(
+        "/t", PythonFile("/j.py"), partitions="dt=1", isolation="serializable", commits="many"
+    )
+    assert (spec.partitions, spec.isolation, spec.commits) == (
+        ("dt=1",),
+        Isolation.SERIALIZABLE,
+        Commits.MANY,
+    )
+    with pytest.raises(ConfigurationError, match="isolation: 'serialisable' is not known"):
+        replace(spec, isolation="serialisable")
+
+
+def test_other_work_is_another_run(program, spec, tmp_path):
+    def fails(spec, match):
+        with pytest.raises(standalone.OccError, match=match):
+            program(rules=ConflictRetry(dict.fromkeys(DEFAULT_BUDGETS, 0))).write(spec, "1/2")
+
+    fails(spec, "exit code 1")
+    fails(
+        replace(spec, partitions=("dt=1",)), r"run_id: run '1/2' of 'trips' has begun with another job"
+    )
+    fails(spec, "exit code 1")
+
+
+def test_what_is_not_safe_is_refused_at_once(program, tmp_path):
+    for options in ({"deploy-mode": "cluster"}, {"conf": "spark.a.password=b"}):
+        with pytest.raises(ConfigurationError, match="options: "):
+            SparkSubmit(options=options)
+    with pytest.raises(ConfigurationError, match="journals: 'journals' is not an absolute path"):
+        replace(program(), journals="journals")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"hoodie.write.lock.wait_time_ms": "1"}, "they do not name hoodie.write.lock.provider"),
+        ({LOCK_PROVIDER: "a.B", "hoodie.clean.failed.writes.policy": "EAGER"}, "EAGER"),
+    ],
+)
+def test_a_lock_by_its_options_cannot_remove_the_protection(options, said):
+    with pytest.raises(ConfigurationError, match=said):
+        GivenLock(options)
+
+
+def test_hudis_lock_and_the_leases_are_never_in_one_place():
+    zookeeper, metastore = ZookeeperAccess("z:1"), MetastoreAccess("thrift://h:1")
+    for lock, leases in (
+        (ZookeeperLock(zookeeper, "/airflow_occ"), ZookeeperLeases(zookeeper)),
+        (MetastoreLock(metastore, database="airflow_occ_leases"), MetastoreLeases(metastore)),
+    ):
+        with pytest.raises(ConfigurationError):
+            PlainLocks(lock, leases)
+    locks = PlainLocks(MetastoreLock(metastore, heartbeat_ms=7), MetastoreLeases(metastore))
+    assert locks.lease_backend.heartbeat_ms == 7

@@ -270,3 +270,10 @@ def test_secrets_are_in_no_error_and_no_representation(
         queue.requests()
     shown = f"{access!r}{message}{told.value}{caplog.text}{hook.options('s3://b/t')}"
     assert given["password"] not in shown
+
+
+def test_an_error_says_whose_value_is_wrong(connection):
+    with pytest.raises(ConfigurationError, match=r"num_retries: 'abc' is .*leave it empty for 50"):
+        connection(num_retries="abc").options("s3://lake/trips")
+    with pytest.raises(ConfigurationError, match=r"^table: 'trips'"):
+        connection().options("trips")

@@ -681,3 +681,11 @@ def test_a_job_that_handled_its_conflict_and_then_failed_has_lost_it(folder, tab
     log.take(f"x first operation = O(instantTime={T1}), second operation = O(instantTime={T2})")
     log.take(fact("fatal", causes=[cause("KeyError", "1", jvm=False)]))
     assert settle(table, SIGNATURE, log, 1).outcome is Outcome.COMMIT_CONFLICT
+
+
+def test_a_slow_look_of_another_thread_does_not_replace_a_newer_snapshot(folder, table):
+    slow = table.snapshot()
+    add(folder, f"{T1}_{C}.commit")
+    newer = table.snapshot()
+    assert table._kept(slow) is slow
+    assert table.last_snapshot() is newer

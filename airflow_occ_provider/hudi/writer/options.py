@@ -28,6 +28,7 @@ OPTIMISTIC = "OPTIMISTIC_CONCURRENCY_CONTROL"
 NON_BLOCKING = "NON_BLOCKING_CONCURRENCY_CONTROL"
 LAZY = "LAZY"
 ZOOKEEPER_LOCK_PROVIDER = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
+ZOOKEEPER_BASE_PATH = "hoodie.write.lock.zookeeper.base_path"
 METASTORE_DATABASE = "hoodie.write.lock.hivemetastore.database"
 METASTORE_TABLE = "hoodie.write.lock.hivemetastore.table"
 METASTORE_LOCK_PROVIDER = "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider"
@@ -207,7 +208,7 @@ def zookeeper_lock_options(
     return {
         LOCK_PROVIDER: ZOOKEEPER_LOCK_PROVIDER,
         "hoodie.write.lock.zookeeper.url": hosts,
-        "hoodie.write.lock.zookeeper.base_path": base_path,
+        ZOOKEEPER_BASE_PATH: base_path,
         "hoodie.write.lock.zookeeper.session_timeout_ms": str(session_timeout_ms),
         "hoodie.write.lock.zookeeper.connection_timeout_ms": str(connection_timeout_ms),
         "hoodie.write.lock.wait_time_ms": str(wait_time_ms),
