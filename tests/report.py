@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -61,10 +61,14 @@ def doubled_classes(files: Mapping[Path, ast.Module]) -> dict[str, list[Path]]:
     return {name: paths for name, paths in sorted(places.items()) if len(paths) > 1}
 
 
-def circles(files: Mapping[Path, ast.Module]) -> list[list[str]]:
-    """Return the groups of files that import each other, also within functions or for types alone."""
+def circles(files: Mapping[Path, ast.Module], *, at_load: bool = False) -> list[list[str]]:
+    """Return the groups of files that import each other, also within functions or for types alone.
+
+    :param at_load: count only what a file loads with it.
+    """
     modules = {_module(path): tree for path, tree in files.items()}
-    imports = {name: _imports(tree, modules) - {name} for name, tree in modules.items()}
+    nodes = _loaded if at_load else ast.walk
+    imports = {name: _imports(nodes(tree), modules) - {name} for name, tree in modules.items()}
     reached = {name: _reached(name, imports) for name in imports}
     groups = {frozenset(other for other in reached[name] if name in reached[other]) for name in imports}
     return sorted(sorted(group) for group in groups if len(group) > 1)
@@ -74,9 +78,17 @@ def _module(path: Path) -> str:
     return ".".join((PACKAGE.name, *path.with_suffix("").parts)).removesuffix(".__init__")
 
 
-def _imports(tree: ast.Module, modules: Collection[str]) -> set[str]:
+def _loaded(tree: ast.Module) -> Iterator[ast.AST]:
+    later = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    for statement in tree.body:
+        is_for_types = isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.dump(statement.test)
+        if not (is_for_types or isinstance(statement, later)):
+            yield from ast.walk(statement)
+
+
+def _imports(nodes: Iterable[ast.AST], modules: Collection[str]) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -12,7 +12,7 @@ from typing import Any, Self
 from airflow_occ_provider.attempts.submitter import SILENCE_FACT, Handle
 from airflow_occ_provider.driver.attempt import SILENCE_S
 from airflow_occ_provider.driver.contract import Grant, digest
-from airflow_occ_provider.hooks.drivers import open_folder
+from airflow_occ_provider.hooks.drivers import folder_storage
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.place import StartedPlace
 from tests.bench.load import Load
@@ -84,7 +84,7 @@ class RemoteLoad:
 
     def folder(self, number: int) -> AttemptFolder:
         """Open the folder of a driver."""
-        return open_folder(str(self.driver(number).facts["folder"]), self.conn_id)
+        return folder_storage(self.conn_id).open(str(self.driver(number).facts["folder"]))
 
     def keep(self, triggers: list[dict[str, Any]]) -> None:
         """Keep the arguments of the triggers for the DAG."""

@@ -7,21 +7,23 @@ import re
 import runpy
 import subprocess
 import sys
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 from airflow.sdk import BaseOperator
 
+import airflow_occ_provider
 from airflow_occ_provider.decorators.hudi_write import _HudiWriteDecoratedOperator
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
 from airflow_occ_provider.operators.hudi_table_service import HudiTableServiceOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from tests import report
 
 ROOT = Path(__file__).parents[2] / "airflow_occ_provider"
 DOCS = ROOT.parent / "docs"
 DRAWING = runpy.run_path(str(DOCS / "images" / "rooms.py"))
 PACKAGE = "airflow_occ_provider"
+TESTS = ROOT.parent / "tests"
 STANDARD = set(sys.stdlib_module_names)
 
 # Room -> what it may import of ours, and of others. A longer name goes before a shorter one.
@@ -171,24 +173,41 @@ def test_imports_follow_the_arrows(name, path):
             assert imported.split(".")[0] in others, f"{name} may not import {imported}"
 
 
-def loaded_with(path, names):
-    """The files of ours that a file loads with it: not for its types, and not in its functions."""
-    later = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    for statement in ast.parse(path.read_text()).body:
-        is_for_types = isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.dump(statement.test)
-        for node in () if is_for_types or isinstance(statement, later) else ast.walk(statement):
-            if isinstance(node, ast.ImportFrom):
-                members = {f"{node.module}.{alias.name}" for alias in node.names}
-                yield from members & names or {node.module} & names
-            elif isinstance(node, ast.Import):
-                yield from {alias.name for alias in node.names} & names
-
-
 def test_no_files_import_each_other_in_a_circle():
-    paths = {f"{PACKAGE}.{name}": path for name, path in modules()}
-    TopologicalSorter(
-        {name: {*loaded_with(path, paths.keys())} for name, path in paths.items()}
-    ).prepare()
+    assert report.circles(report.trees(), at_load=True) == []
+
+
+def defined_in(path):
+    """The names that a file defines or imports, by whatever statement."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def test_what_tests_import_is_there():
+    """Also benches and rigs, which no other test imports."""
+    names = {path: {*defined_in(path)} for folder in (ROOT, TESTS) for path in folder.rglob("*.py")}
+    missing = [
+        f"{path.relative_to(TESTS)}: {node.module}.{alias.name}"
+        for path in TESTS.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (PACKAGE, "tests")
+        for alias in node.names
+        if not is_there(node.module, alias.name, names)
+    ]
+    assert not missing
+
+
+def is_there(module, name, names):
+    target = TESTS.parent.joinpath(*module.split("."))
+    files = {target.with_suffix(".py"), target / "__init__.py"}
+    is_lazy = module == PACKAGE and name in airflow_occ_provider.__all__
+    is_module = {target / f"{name}.py", target / name / "__init__.py"} & names.keys()
+    return is_lazy or bool(is_module) or any(name in names.get(file, ()) for file in files)
 
 
 PAGE = (DOCS / "explanation" / "architecture.md").read_text()
@@ -333,7 +352,7 @@ def test_no_test_changes_a_module_of_the_whole_process():
     )
     found = [
         f"{path.name}: {line.strip()}"
-        for path in sorted((ROOT.parent / "tests").rglob("*.py"))
+        for path in sorted(TESTS.rglob("*.py"))
         for line in path.read_text().splitlines()
         if changes.search(line) and path.name != "patched.py"
     ]
@@ -342,10 +361,9 @@ def test_no_test_changes_a_module_of_the_whole_process():
 
 def test_no_test_imports_a_test():
     """What several tests use is a module of ``tests/support``: each test can be moved alone."""
-    tests = ROOT.parent / "tests"
     imported = [
-        f"{path.relative_to(tests)}: {ast.unparse(node)}"
-        for path in sorted(tests.rglob("*.py"))
+        f"{path.relative_to(TESTS)}: {ast.unparse(node)}"
+        for path in sorted(TESTS.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Import | ast.ImportFrom)
         and re.search(r"\btests\.[\w.]*\btest_|^from tests\S* import .*\btest_", ast.unparse(node))

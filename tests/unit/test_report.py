@@ -21,6 +21,9 @@ def test_circles_are_of_files_that_reach_each_other():
         b__four=f"from {package}.a.one import y",
     )
     assert report.circles(files) == [[f"{package}.{name}" for name in ("a.one", "a.two", "b.three")]]
+    assert report.circles(files, at_load=True) == []
+    files |= parsed(b__two=f"from {package}.b import five", b__five=f"if x:\n    import {package}.b.two")
+    assert report.circles(files, at_load=True) == [[f"{package}.b.five", f"{package}.b.two"]]
 
 
 def test_names_are_counted_by_room():
