@@ -212,7 +212,7 @@ class Program:
                 try:
                     return _Try(self, spec, run_id, journal).result()
                 except OccError as error:
-                    verdict = self.rules.judge(error, spent, self.retries, random.random())  # noqa: S311
+                    verdict = self.rules.judge(error, spent, self.retries, random.random())  # noqa: S311 - jitter
                     if verdict.retry is False:
                         raise
                     # A writer that lost a conflict is queued: no random wait keeps others apart from it.
@@ -300,10 +300,11 @@ class _Try:
         :raises OccError: if the attempt failed, or its commit is not safe.
         """
         drivers = _LocalDrivers(self._program.spark, self._spec, f"{self._program.name}.{self._run_id}")
-        self._refuse_other_work(ProtectedTry(self._spec, self, drivers, _log))
         while True:
+            attempt = ProtectedTry(self._spec, self, drivers, _log)
+            self._refuse_other_work(attempt)
             try:
-                return Write(ProtectedTry(self._spec, self, drivers, _log)).result()
+                return Write(attempt).result()
             except WaitNeeded as needed:
                 self._wait(needed.wait)
             self._is_resumed = True
@@ -448,6 +449,16 @@ class _LocalDrivers:
         self._killed = Flag()
         self._site: Mapping[str, str] = {}
         self._driver: Driver | None = None
+        # Each look of a wait asks for it, and the answer takes a process.
+        self._read_site = cache(
+            partial(
+                read_site,
+                spark.binary,
+                {**os.environ, **spark.environment},
+                properties_file=spark.options.get("properties-file"),
+                class_path=spark.options.get("driver-class-path", "").split(os.pathsep),
+            )
+        )
 
     @property
     def lives(self) -> bool:
@@ -456,17 +467,7 @@ class _LocalDrivers:
 
     def read_site(self) -> Callable[[], Site]:
         """Return what reads the configuration of this host's Spark."""
-        options = self._spark.options
-        environment = {**os.environ, **self._spark.environment}
-        return cache(
-            partial(
-                read_site,
-                self._spark.binary,
-                environment,
-                properties_file=options.get("properties-file"),
-                class_path=options.get("driver-class-path", "").split(os.pathsep),
-            )
-        )
+        return self._read_site
 
     def refuse(self, job: SparkJob, site: Site) -> None:
         """Refuse a job that cannot be made safe on this host."""

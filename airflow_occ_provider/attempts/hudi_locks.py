@@ -41,13 +41,13 @@ class HudiLock(Protocol):
     ``LockUnreachableError`` if it asks the lock service and gets no answer in time.
     """
 
-    def options(self, table: str) -> dict[str, str]:
+    def options(self, table: str, /) -> dict[str, str]:
         """Return the options of Hudi's lock provider.
 
         :param table: base path of the table that is written.
         """
 
-    def view(self, table: str, table_name: str) -> CommitLock | None:
+    def view(self, table: str, table_name: str, /) -> CommitLock | None:
         """Open a view of the lock of a table; ``None`` if no service keeps it.
 
         :param table: base path of the table.
@@ -76,11 +76,11 @@ class GivenLock:
             if wrong.key != LOCK_PROVIDER:
                 raise ConfigurationError(wrong.source, f"{wrong.key}={wrong.value}", remedy=wrong.remedy)
 
-    def options(self, table: str) -> dict[str, str]:  # noqa: ARG002 - the same for all tables
+    def options(self, _table: str, /) -> dict[str, str]:
         """Return the given options."""
         return dict(self.lock_options)
 
-    def view(self, table: str, table_name: str) -> None:  # noqa: ARG002
+    def view(self, _table: str, _table_name: str, /) -> None:
         """Return ``None``: the service is unknown."""
         return
 
@@ -99,7 +99,7 @@ class ZookeeperLock:
     wait_time_ms: int = 60_000
     num_retries: int = 50
 
-    def options(self, table: str) -> dict[str, str]:  # noqa: ARG002 - Hudi uses each table's name
+    def options(self, _table: str, /) -> dict[str, str]:
         """Return the options of Hudi's ``ZookeeperBasedLockProvider``."""
         return zookeeper_lock_options(
             self.access.hosts,
@@ -110,7 +110,7 @@ class ZookeeperLock:
             num_retries=self.num_retries,
         )
 
-    def view(self, table: str, table_name: str) -> ZookeeperCommitLock:  # noqa: ARG002
+    def view(self, _table: str, table_name: str, /) -> ZookeeperCommitLock:
         """Open a view of the lock."""
         from airflow_occ_provider.leases.zookeeper.commit_lock import ZookeeperCommitLock
 
@@ -143,7 +143,7 @@ class MetastoreLock:
             num_retries=self.num_retries,
         )
 
-    def view(self, table: str, table_name: str) -> MetastoreCommitLock:  # noqa: ARG002
+    def view(self, table: str, _table_name: str, /) -> MetastoreCommitLock:
         """Open a view of the lock."""
         require_client()
         from airflow_occ_provider.leases.metastore.locks import MetastoreCommitLock
@@ -182,7 +182,7 @@ class StorageLock:
             remedy="use a connection of ZooKeeper or of a Hive metastore, or enter another lock of Hudi",
         )
 
-    def view(self, table: str, table_name: str) -> None:  # noqa: ARG002
+    def view(self, _table: str, _table_name: str, /) -> None:
         """Return ``None``: the lock is a file of the table, read with its own credentials."""
         return
 

@@ -94,9 +94,10 @@ def beside(leases: LeaseBackend, lock: HudiLock) -> LeaseBackend:
     :raises ConfigurationError: if the lock is where the leases are.
     """
     if isinstance(leases, ZookeeperLeases):
+        if isinstance(lock, ZookeeperLock):
+            return replace(leases, locks_root=lock.base_path)
         refuse_overlap(leases.root, lock.options("/check").get(ZOOKEEPER_BASE_PATH, ""))
-        return replace(leases, locks_root=lock.base_path) if isinstance(lock, ZookeeperLock) else leases
-    if isinstance(leases, MetastoreLeases):
+    elif isinstance(leases, MetastoreLeases):
         database = lock.options("/check").get(METASTORE_DATABASE, "")
         heartbeat_ms = lock.heartbeat_ms if isinstance(lock, MetastoreLock) else 0
         return replace(leases, locks_database=database, heartbeat_ms=heartbeat_ms)

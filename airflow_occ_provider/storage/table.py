@@ -178,9 +178,8 @@ class HudiTable:
         config = self._read_config()
         if not config.exists:
             self._last_read = self._newest = None
-        if not config.exists and missing_ok:
-            return Snapshot(self.files, config, Listing(), self._reload)
-        if not config.exists:
+            if missing_ok:
+                return Snapshot(self.files, config, Listing(), self._reload)
             raise NotHudiTableError(
                 f"{self.path} is not a Hudi table: it has no .hoodie/hoodie.properties",
                 remedy="give the table's base path, the folder that contains .hoodie",
