@@ -20,20 +20,13 @@ from unittest.mock import patch
 
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from tests.contract import stand_in_spark
 from tests.services.versitygw import EmbeddedVersitygw
 from tests.support.faulty_proxy import FaultyProxy, Request
-from tests.support.session_site import SITE
+from tests.support.stand_in import Writer, make_empty_table, stand_in_variables
 from tests.support.stores import BUCKET
-from tests.support.table_properties import table_properties
-from tests.support.task_state import Instance, Store
+from tests.support.task_state import Store
 
 PACKAGE = Path(__file__).parents[1] / "airflow_occ_provider"
-
-
-class _Writer(Instance):
-    def xcom_push(self, **_: object) -> None:
-        pass
 
 
 @contextmanager
@@ -66,7 +59,7 @@ def measure(folder: Path) -> tuple[set[tuple[str, str]], list[Request]]:
         server = services.enter_context(EmbeddedVersitygw(folder / "s3"))
         server.make_bucket(BUCKET)
         proxy = services.enter_context(FaultyProxy(server.url))
-        _make_table(server.folder / "buckets" / BUCKET / "t")
+        make_empty_table(server.folder / "buckets" / BUCKET / "t")
         variables = _environment(folder, server, proxy.url, zookeeper.hosts)
         services.enter_context(patch.dict(os.environ, variables))
         _write(folder, "first")
@@ -76,31 +69,14 @@ def measure(folder: Path) -> tuple[set[tuple[str, str]], list[Request]]:
         return functions, proxy.counted()
 
 
-def _make_table(table: Path) -> None:
-    metadata = table / ".hoodie"
-    (metadata / "timeline" / "history").mkdir(parents=True)
-    (metadata / ".heartbeat").mkdir()
-    (metadata / "hoodie.properties").write_text(table_properties())
-
-
 def _environment(folder: Path, server: EmbeddedVersitygw, url: str, hosts: str) -> dict[str, str]:
-    spark = folder / "spark"
-    (spark / "bin").mkdir(parents=True)
-    (spark / "conf").mkdir()
-    submit = spark / "bin" / "spark-submit"
-    submit.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{stand_in_spark.__file__}" "$@"\n')
-    submit.chmod(0o755)
     aws = {"conn_type": "aws", "login": server.KEY, "password": server.SECRET}
     aws["extra"] = json.dumps({"endpoint_url": url, "region_name": server.REGION})
     lock = {"conn_type": "hudi_zookeeper_lock", "host": hosts, "extra": {"base_path": "/hudi/locks"}}
     return {
+        **stand_in_variables(folder / "spark", server.folder / "buckets" / BUCKET / "t"),
         "AIRFLOW_CONN_LAKE": json.dumps(aws),
         "AIRFLOW_CONN_LOCK": json.dumps(lock),
-        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
-        "AIRFLOW__HUDI_OCC__SITE_ID": SITE,
-        "PATH": f"{spark / 'bin'}:{os.environ['PATH']}",
-        "SPARK_HOME": str(spark),
-        "STAND_IN_TABLE": str(server.folder / "buckets" / BUCKET / "t"),
         "STAND_IN_ZOOKEEPER": hosts,
     }
 
@@ -115,7 +91,7 @@ def _write(folder: Path, run_id: str) -> None:
         lock_conn_id="lock",
         storage_conn_id="lake",
     )
-    instance = _Writer(1, 14)
+    instance = Writer(1, 14)
     instance.run_id = run_id
     context = {"ti": instance, "task": task, "task_state_store": Store(), "outlet_events": {}}
     assert task.execute(context)["instant"]  # type: ignore[arg-type]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections import Counter
 
 import boto3
@@ -14,44 +12,23 @@ from kazoo.client import KazooClient
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from tests.contract import stand_in_spark
 from tests.contract.counted import CountedConnections
-from tests.support.session_site import SITE
-from tests.support.table_properties import table_properties
-from tests.support.task_state import Store, Task
+from tests.support.stand_in import Writer, make_empty_table, stand_in_variables
+from tests.support.task_state import Store
 
 BUCKET = "leases"
 MOST_REQUESTS, MOST_SESSIONS = 12, 2
 
 
-class Writer(Task):
-    def xcom_push(self, **_):
-        pass
-
-
 @pytest.fixture
 def table(tmp_path, monkeypatch):
     """An empty table, and a Spark that commits to it."""
-    metadata = tmp_path / "t" / ".hoodie"
-    (metadata / "timeline" / "history").mkdir(parents=True)
-    (metadata / ".heartbeat").mkdir()
-    (metadata / "hoodie.properties").write_text(table_properties())
-    spark = tmp_path / "spark"
-    (spark / "bin").mkdir(parents=True)
-    (spark / "conf").mkdir()
-    submit = spark / "bin" / "spark-submit"
-    submit.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{stand_in_spark.__file__}" "$@"\n')
-    submit.chmod(0o755)
-    variables = {
-        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
-        "AIRFLOW__HUDI_OCC__SITE_ID": SITE,
-        "PATH": f"{spark / 'bin'}:{os.environ['PATH']}",
-        "SPARK_HOME": str(spark),
-        "STAND_IN_TABLE": str(metadata.parent),
-    }
+    table = tmp_path / "t"
+    make_empty_table(table)
+    variables = stand_in_variables(tmp_path / "spark", table)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    return metadata.parent
+    return table
 
 
 @pytest.fixture
