@@ -132,12 +132,12 @@ def _boxes(row: tuple[Box, ...], top: int) -> list[str]:
     width = (_RIGHT - _LEFT - _GAP * (len(row) - 1)) // len(row)
     shapes = []
     for number, box in enumerate(row):
-        left = _LEFT + number * (width + _GAP)
+        x = _LEFT + number * (width + _GAP)
         names = ", ".join(f"{room}/" if room in _FOLDERS else f"{room}.py" for room in box.rooms)
         shapes += [
-            f'<rect class="{box.style}" x="{left}" y="{top}" width="{width}" height="{_ROW}" rx="6"/>',
-            f'<text class="ink bold" x="{left + 12}" y="{top + 20}">{names}</text>',
-            f'<text class="soft" x="{left + 12}" y="{top + 37}">{escape(box.says)}</text>',
+            f'<rect class="{box.style}" x="{x}" y="{top}" width="{width}" height="{_ROW}" rx="6"/>',
+            f'<text class="ink bold" x="{x + 12}" y="{top + 20}">{names}</text>',
+            f'<text class="soft" x="{x + 12}" y="{top + 37}">{escape(box.says)}</text>',
         ]
     return shapes
 

@@ -49,10 +49,10 @@ class Counted:
         self._shared, self.place = shared, shared.place
         self.seen: Counter[str] = Counter()
 
-    def read(self, known: str) -> ObjectContent | None:
-        found = self._shared.read(known)
-        self.seen["GET unchanged" if found is None else "GET"] += 1
-        return found
+    def read(self, tag: str) -> ObjectContent | None:
+        content = self._shared.read(tag)
+        self.seen["GET unchanged" if content is None else "GET"] += 1
+        return content
 
     def write(self, data: bytes, tag: str) -> str:
         try:

@@ -206,7 +206,7 @@ def outlives_its_tolerance(cleaner, phase, path):
     cleaner.clean(path)
     cleaning = verify(table, RULE, before)
     assert cleaning.losses == ()
-    left = {one.path for one in cleaning.residues}
+    left = {residue.path for residue in cleaning.residues}
     assert left == {name.format(instant) for name in LEFT[phase]} & shown
     if phase == "completed":
         assert cleaning.rolled_back == cleaning.dead == ()
@@ -219,7 +219,7 @@ def outlives_its_tolerance(cleaner, phase, path):
 
 def removes_its_markers(cleaner, table, cleaning):
     """Check that the remedy named for the markers removes them."""
-    (remedy,) = (one.remedy for one in cleaning.residues if one.kind is Kind.MARKERS)
+    (remedy,) = (residue.remedy for residue in cleaning.residues if residue.kind is Kind.MARKERS)
     cleaner.ask(sql=f"CREATE TABLE t USING hudi LOCATION '{table.path}'")
     cleaner.ask(sql=remedy[remedy.index("CALL ") :])
     assert Kind.MARKERS not in {one.kind for one in residues(table, RULE)}

@@ -30,12 +30,12 @@ def driver_of(table):
 
 def session_of(leader):
     """Return the running processes of a session."""
-    found = []
+    members = []
     for process in psutil.process_iter(["status"]):
         with contextlib.suppress(OSError):
             if os.getsid(process.pid) == leader and process.info["status"] != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+                members.append(process)
+    return members
 
 
 def error_of(airflow, run, task_id):

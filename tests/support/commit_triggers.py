@@ -39,14 +39,14 @@ def complete(folder, number, *, operation="UPSERT", signed=None, action="commit"
     (folder / "timeline" / name).write_bytes(avro(record))
 
 
-def of_task(folder, **given):
-    trigger = HudiCommitTrigger(table=str(folder.parent), poll_s=0.02, **given)
+def of_task(folder, **arguments):
+    trigger = HudiCommitTrigger(table=str(folder.parent), poll_s=0.02, **arguments)
     trigger._task_instance = TASK
     return trigger
 
 
-def of_asset(folder, store, **given):
-    trigger = of_task(folder, **given)
+def of_asset(folder, store, **arguments):
+    trigger = of_task(folder, **arguments)
     trigger._task_instance, trigger.trigger_id = None, 1
     trigger.asset_state_store = store
     return trigger
@@ -56,23 +56,23 @@ def events(trigger, count, between=lambda: None):
     """Return so many events; call a function whenever one was taken, or waited for."""
 
     async def run():
-        found = []
+        received = []
         async with asyncio.timeout(PATIENCE_S), aclosing(trigger.run()) as running:
-            while len(found) < count:
+            while len(received) < count:
                 waiting = asyncio.ensure_future(anext(running))
                 while not waiting.done():
                     between()
                     await asyncio.wait([waiting], timeout=0.05)
-                found.append(waiting.result().payload)
-        return found
+                received.append(waiting.result().payload)
+        return received
 
     return asyncio.run(run())
 
 
 def instants(event):
-    return [one["instant"] for one in event["commits"]]
+    return [commit["instant"] for commit in event["commits"]]
 
 
-def seen(store):
-    (kept,) = store.values()
-    return [one.requested for one in Checkpoint.from_json(kept).read]
+def instants_read(store):
+    (checkpoint,) = store.values()
+    return [commit.requested for commit in Checkpoint.from_json(checkpoint).read]

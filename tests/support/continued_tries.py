@@ -175,9 +175,9 @@ class Process:
             return attempt.commit(SparkJob("job.py"), self.work, preparation, admitted)
 
 
-def deferred(process, **given):
+def deferred(process, **arguments):
     with pytest.raises(WaitNeeded) as needed:
-        process.run(**given)
+        process.run(**arguments)
     return needed.value.wait
 
 

@@ -29,7 +29,7 @@ class Pair:
         *_, earlier, later = self.table.snapshot().timeline.completed_writes()
         self.earlier, self.later = earlier.time, later.time
         self.timeline = self.path / self.table.config().timeline_folder
-        self.done = {one.time: one.file_name for one in (earlier, later)}
+        self.done = {instant.time: instant.file_name for instant in (earlier, later)}
         for name in self.done.values():
             (self.timeline / name).rename(self.path / name)
         (self.path / ".hoodie" / ".heartbeat").mkdir(exist_ok=True)
@@ -70,13 +70,13 @@ class Pair:
         log.take(f"INFO ActiveTimelineV2: Creating a new instant [==>{time}__commit__REQUESTED]")
         return log
 
-    def guard(self, lease, own="", mode=EarlyStop.ACT, *, may_retry=True):
-        log = self.writer(own or self.later)
+    def guard(self, lease, instant="", mode=EarlyStop.ACT, *, may_retry=True):
+        log = self.writer(instant or self.later)
         earlier = EarlierWriter(lease, DEFAULT_RULE, None, may_retry)
         guard = EarlyStopGuard(log, mode, None, LOGGER, earlier)
         return guard, TableGuards(TableViews(self.table), log, [guard], LOGGER)
 
-    def found(self, lease, own=""):
-        guard, looking = self.guard(lease, own)
+    def stop(self, lease, instant=""):
+        guard, looking = self.guard(lease, instant)
         looking.check()
         return guard.stop

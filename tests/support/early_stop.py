@@ -56,7 +56,7 @@ class Race:
         signature = UnwrittenSignature("i", "d", "r", "t")
         return settle(self.table, signature, self.log, exit_code, stop=stop)
 
-    def found(self):
+    def stop(self):
         guard = self.guard()
         self.look(guard)
         return guard.doomed and guard.doomed.stop

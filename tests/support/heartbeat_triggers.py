@@ -15,10 +15,10 @@ def now_ms():
     return round(time.time() * 1000)
 
 
-def of_task(table, **given):
+def of_task(table, **arguments):
     trigger = HudiHeartbeatTrigger(
         table=str(table.path),
-        **{"interval_ms": INTERVAL_MS, "tolerable_misses": MISSES, "poll_s": POLL_S, **given},
+        **{"interval_ms": INTERVAL_MS, "tolerable_misses": MISSES, "poll_s": POLL_S, **arguments},
     )
     trigger._task_instance = TASK
     return trigger

@@ -24,9 +24,9 @@ class AssetState(dict):
         self.pop(key, None)
 
 
-def read(folder, **given):
-    given = {"table": str(folder.parent), "application": "read.py", **given}
-    return HudiIncrementalReadOperator(task_id="read", consumer="dwh", **given)
+def read(folder, **arguments):
+    arguments = {"table": str(folder.parent), "application": "read.py", **arguments}
+    return HudiIncrementalReadOperator(task_id="read", consumer="dwh", **arguments)
 
 
 def write(folder, requested, *, completed=False, live=False, dead=False):

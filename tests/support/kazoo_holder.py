@@ -28,7 +28,7 @@ class Holder:
 
     def wait_until_held(self) -> None:
         deadline = time.monotonic() + 30
-        while not any(one["held"] for one in list(self.said)):
+        while not any(message["held"] for message in list(self.said)):
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
@@ -46,9 +46,9 @@ class Holder:
 
 @contextmanager
 def holder(kind, hosts, path):
-    one = Holder(kind, hosts, path)
+    holder = Holder(kind, hosts, path)
     try:
-        one.wait_until_held()
-        yield one
+        holder.wait_until_held()
+        yield holder
     finally:
-        one.end()
+        holder.end()

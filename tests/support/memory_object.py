@@ -26,11 +26,11 @@ class Memory:
         self.reads = self.writes = 0
         self.faults, self.is_away = [], False
 
-    def read(self, known):
+    def read(self, tag):
         self.reads += 1
         if self.is_away:
             raise UnansweredError("away")
-        return None if known and known == self.content.tag else self.content
+        return None if tag and tag == self.content.tag else self.content
 
     def write(self, data, tag):
         fault = self.faults.pop(0) if self.faults else None

@@ -36,9 +36,9 @@ def returns_rows(spark, first, number):
 
 def checks_and_writes_nothing(spark, expected):
     rows = spark.read.format("hudi").load(expected["table"]).select("k", "v").collect()
-    found = {row.k: row.v for row in rows}
-    assert len(found) == len(rows), rows
-    assert found == expected["rows"], found
+    stored = {row.k: row.v for row in rows}
+    assert len(stored) == len(rows), rows
+    assert stored == expected["rows"], stored
 
 
 def function(table, called, **arguments):

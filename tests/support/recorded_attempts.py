@@ -29,12 +29,12 @@ class Store:
         self.record = record
 
 
-def attempt_of(folder, one, submitter, **more):
+def attempt_of(folder, journal, submitter, **more):
     table, signature = HudiTable(str(folder.parent)), Signature(KEY, "dag", "run", "task")
-    return Attempt(one, table, signature, Driver(submitter), log=LOG, **more)
+    return Attempt(journal, table, signature, Driver(submitter), log=LOG, **more)
 
 
 def journal(store, number=1):
-    one = Journal(store, TryKey(number, 5))
-    one.record = replace(one.record, identity=KEY)
-    return one
+    opened = Journal(store, TryKey(number, 5))
+    opened.record = replace(opened.record, identity=KEY)
+    return opened

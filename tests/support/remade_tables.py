@@ -14,17 +14,17 @@ from tests.support.table_properties import table_properties
 
 def in_turn(*steps):
     """Return what does one thing after the other, each as soon as its condition holds."""
-    left = list(steps)
+    due = list(steps)
 
     def between():
-        if left and left[0][0]():
-            left.pop(0)[1]()
+        if due and due[0][0]():
+            due.pop(0)[1]()
 
     return between
 
 
-def all_of(found):
-    return [one for event in found for one in instants(event)]
+def all_of(received):
+    return [instant for event in received for instant in instants(event)]
 
 
 def make(folder, *numbers, version=9):

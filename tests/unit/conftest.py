@@ -105,10 +105,10 @@ def scripted(tmp_path, folder, queue, monkeypatch):
 @pytest.fixture
 def jobs(monkeypatch):
     """The windows that jobs got; a job fails as often as it is told."""
-    found = []
+    windows = []
 
     def execute(self, _):
-        found.append(json.loads(self.conf[WINDOW_CONF]))
+        windows.append(json.loads(self.conf[WINDOW_CONF]))
         if failing := getattr(execute, "fails", 0):
             execute.fails = failing - 1
             raise RuntimeError("the job failed")
@@ -117,4 +117,4 @@ def jobs(monkeypatch):
     found_execute = execute
     found_execute.fails = 0
     jobs.execute = execute
-    return found
+    return windows

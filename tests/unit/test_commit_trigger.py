@@ -22,9 +22,9 @@ from tests.support.commit_triggers import (
     complete,
     events,
     instants,
+    instants_read,
     of_asset,
     of_task,
-    seen,
 )
 from tests.support.table_properties import table_properties
 
@@ -81,7 +81,7 @@ def test_what_was_reported_is_kept_after_the_event(folder, store):
     complete(folder, 1)
 
     def then():
-        if store and seen(store) == [T[1]]:
+        if store and instants_read(store) == [T[1]]:
             complete(folder, 2)
 
     first, second = events(of_asset(folder, store, start="earliest"), 2, then)
@@ -93,14 +93,14 @@ def test_a_triggerer_that_dies_after_an_event_makes_it_again(folder, store):
     (before,) = events(of_asset(folder, store, start="earliest"), 1)  # closed before it is confirmed
     (after,) = events(of_asset(folder, store, start="earliest"), 1)
     assert before == after
-    assert seen(store) == []
+    assert instants_read(store) == []
 
 
 def test_one_that_dies_later_does_not(folder, store):
     complete(folder, 1)
 
     def then():
-        if store and seen(store) == [T[1]]:
+        if store and instants_read(store) == [T[1]]:
             complete(folder, 2)
 
     events(of_asset(folder, store, start="earliest"), 2, then)
@@ -119,7 +119,7 @@ def test_a_commit_that_completes_late_is_reported(folder, store):
     complete(folder, 2)
 
     def then():
-        if store and seen(store) == [T[2]]:
+        if store and instants_read(store) == [T[2]]:
             complete(folder, 1, completed=C[9])
 
     _, late = events(of_asset(folder, store, start="earliest"), 2, then)
@@ -202,7 +202,7 @@ def test_a_table_that_was_made_anew_is_recognised(folder, store):
     step = []
 
     def then():
-        if step or not store or seen(store) != [T[1], T[2]]:
+        if step or not store or instants_read(store) != [T[1], T[2]]:
             return
         step.append(1)
         text = (folder / "hoodie.properties").read_text()
@@ -302,7 +302,7 @@ def test_what_is_left_out_is_stored_now_and_then(folder, store, monkeypatch):
         async with aclosing(watching.run()) as running:
             waiting = asyncio.ensure_future(anext(running))
             async with asyncio.timeout(PATIENCE_S):
-                while not store or seen(store) != [T[1]]:
+                while not store or instants_read(store) != [T[1]]:
                     await asyncio.wait([waiting], timeout=0.02)
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)

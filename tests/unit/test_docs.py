@@ -165,15 +165,15 @@ def test_every_parameter_that_a_page_names_exists(path):
         return
     prose = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
     public = {name: getattr(airflow_occ_provider, name) for name in airflow_occ_provider.__all__}
-    known = {name: parameters(value) for name, value in public.items() if callable(value)}
-    known["DAG"] = parameters(DAG)
-    every = set().union(*known.values())
+    signatures = {name: parameters(value) for name, value in public.items() if callable(value)}
+    signatures["DAG"] = parameters(DAG)
+    every = set().union(*signatures.values())
     for span in re.findall(r"`([^`\n]+)`", prose):
         if named := re.match(r"([a-z]\w+)=(?!value$|$|\d{4}-)", span):
             assert named[1] in every or named[1] in NO_PARAMETERS, span
         if call := re.fullmatch(r"(\w+)\((.*)\)", span):
             keywords = set(re.findall(r"(?:^|, )(\w+)=", call[2]))
-            assert keywords <= known.get(call[1], keywords), span
+            assert keywords <= signatures.get(call[1], keywords), span
 
 
 def test_every_error_is_in_the_tree_in_the_reference_and_in_troubleshooting():

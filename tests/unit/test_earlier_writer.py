@@ -66,7 +66,7 @@ def pair(tmp_path):
 
 def test_the_later_of_two_announced_writes_gives_way(pair):
     lease = Lease(**{pair.earlier: OTHER})
-    stop = pair.found(lease)
+    stop = pair.stop(lease)
     assert (stop.outcome, stop.rival) == (Outcome.YIELDED, pair.earlier)
     assert stop.line == (
         f"{pair.later} gives way to the earlier {pair.earlier} of {OTHER}, which writes one of its "
@@ -78,12 +78,12 @@ def test_the_later_of_two_announced_writes_gives_way(pair):
 def test_a_profile_that_was_still_being_written_in_the_listing_has_no_final_time(pair):
     lease = Lease(**{pair.earlier: OTHER})
     lease.announced = lambda: pair.planned(pair.earlier, 10) or lease.others  # after the listing
-    assert pair.found(lease) is None
+    assert pair.stop(lease) is None
 
 
 def test_the_earlier_one_goes_on(pair):
     lease = Lease(**{pair.later: OTHER})
-    assert pair.found(lease, own=pair.earlier) is None
+    assert pair.stop(lease, instant=pair.earlier) is None
     assert (lease.told, lease.asked) == ([pair.earlier], 0)
 
 
@@ -116,21 +116,21 @@ def test_only_answers_are_counted(pair):
 def test_a_dead_writer_is_no_reason(pair):
     pair.dies(pair.earlier)
     lease = Lease(**{pair.earlier: OTHER})
-    assert pair.found(lease) is None
+    assert pair.stop(lease) is None
     assert lease.asked == 0
 
 
 def test_the_write_that_was_planned_first_goes_on_whichever_was_requested_first(pair):
     """Its markers are there first: Hudi's early detection would refuse the other one."""
     pair.planned(pair.earlier, 10)
-    assert pair.found(Lease(**{pair.earlier: OTHER})) is None
-    assert pair.found(Lease(**{pair.later: OTHER}), own=pair.earlier).rival == pair.later
+    assert pair.stop(Lease(**{pair.earlier: OTHER})) is None
+    assert pair.stop(Lease(**{pair.later: OTHER}), instant=pair.earlier).rival == pair.later
 
 
 @pytest.mark.parametrize("without", ["earlier", "later"])
 def test_without_both_profiles_nothing_is_known(pair, without):
     (pair.timeline / f"{getattr(pair, without)}.inflight").write_bytes(b"")
-    assert pair.found(Lease(**{pair.earlier: OTHER})) is None
+    assert pair.stop(Lease(**{pair.earlier: OTHER})) is None
 
 
 def test_writes_of_different_file_groups_go_on(pair):
@@ -139,7 +139,7 @@ def test_writes_of_different_file_groups_go_on(pair):
     at = profile.stat()
     profile.write_bytes(renamed)
     os.utime(profile, (at.st_atime, at.st_mtime))
-    assert pair.found(Lease(**{pair.earlier: OTHER})) is None
+    assert pair.stop(Lease(**{pair.earlier: OTHER})) is None
 
 
 @pytest.mark.parametrize("requested", [-1, 1])
@@ -148,8 +148,8 @@ def test_a_rival_that_may_lose_to_a_write_planned_before_it_ends_nobody(pair, re
     first = pair.copy(requested)
     pair.planned(first, 90)
     both = Lease(**{first: OTHER, pair.earlier: OTHER})
-    assert pair.found(both).rival == first
-    assert pair.found(Lease(**{pair.earlier: OTHER})) is None
+    assert pair.stop(both).rival == first
+    assert pair.stop(Lease(**{pair.earlier: OTHER})) is None
 
 
 def test_a_rival_that_may_lose_to_a_completed_write_ends_nobody(pair):
@@ -168,13 +168,13 @@ def test_a_rival_that_may_lose_to_a_completed_write_ends_nobody(pair):
 
 def test_writes_planned_at_the_same_time_are_in_the_order_of_their_requests(pair):
     pair.planned(pair.later, 60)
-    assert pair.found(Lease(**{pair.earlier: OTHER})).rival == pair.earlier
-    assert pair.found(Lease(**{pair.later: OTHER}), own=pair.earlier) is None
+    assert pair.stop(Lease(**{pair.earlier: OTHER})).rival == pair.earlier
+    assert pair.stop(Lease(**{pair.later: OTHER}), instant=pair.earlier) is None
 
 
 def test_a_completed_rival_is_a_lost_conflict_whatever_is_announced(pair):
     pair.completes(pair.earlier)
-    stop = pair.found(Lease(**{pair.earlier: OTHER}))
+    stop = pair.stop(Lease(**{pair.earlier: OTHER}))
     assert (stop.outcome, stop.rival) == (Outcome.COMMIT_CONFLICT, pair.earlier)
 
 
@@ -242,7 +242,7 @@ def test_a_queue_that_does_not_answer_hides_no_lost_conflict(pair, caplog):
 
 
 def test_the_ended_driver_settles_as_queued_behind_its_rival(pair):
-    stop = pair.found(Lease(**{pair.earlier: OTHER}))
+    stop = pair.stop(Lease(**{pair.earlier: OTHER}))
     signature = UnwrittenSignature("i", "d", "r", "t")
     settlement = settle(pair.table, signature, pair.writer(pair.later), -9, stop=stop)
     assert (settlement.outcome, settlement.instant, settlement.rival) == (
@@ -256,7 +256,7 @@ def test_the_ended_driver_settles_as_queued_behind_its_rival(pair):
 
 
 def test_a_commit_that_lands_after_the_choice_counts(pair):
-    stop = pair.found(Lease(**{pair.earlier: OTHER}))
+    stop = pair.stop(Lease(**{pair.earlier: OTHER}))
     pair.completes(pair.later)
     log = pair.writer(pair.later)
     log.take("x INFO TransactionUtils: Successfully resolved conflicts, if any")

@@ -70,7 +70,7 @@ def test_the_stopped_driver_settles_as_a_lost_conflict(race):
 def test_a_commit_that_lands_after_the_finding_counts_and_the_log_corrects_the_finding(
     race, told, exit_code
 ):
-    stop = race.found()
+    stop = race.stop()
     race.lands()
     settlement = race.settled(exit_code, stop)
     assert (settlement.outcome, settlement.commit.instant.time) == (Outcome.COMMITTED, race.ours)
@@ -81,7 +81,7 @@ def test_a_commit_that_lands_after_the_finding_counts_and_the_log_corrects_the_f
 
 
 def test_a_job_that_was_ended_in_its_next_write_has_failed(race):
-    stop = race.found()
+    stop = race.stop()
     race.lands()
     race.requests(LATER)
     for kind in ("commit.requested", "inflight"):
@@ -106,7 +106,7 @@ def test_a_stopped_write_that_was_rolled_back_before_the_settlement_is_unfinishe
 
 
 def test_a_job_that_failed_by_itself_after_its_commit_has_failed(race):
-    race.found()
+    race.stop()
     race.lands()
     assert isinstance(race.settled(1, None).error(), FailedAfterCommitError)
 
@@ -131,7 +131,7 @@ def test_a_rival_that_is_still_pending_stops_nothing(race, told):
 
 def test_a_profile_that_is_not_built_on_the_rival_shows_that_it_was_not_read(race):
     before_the_profile(race)
-    assert race.found().rival == race.rival
+    assert race.stop().rival == race.rival
 
 
 def test_a_profile_that_is_built_on_the_rival_shows_that_it_was_read(race):
@@ -140,7 +140,7 @@ def test_a_profile_that_is_built_on_the_rival_shows_that_it_was_read(race):
     built = race.profile.read_bytes().replace(base.encode(), race.rival.encode())
     race.profile.write_bytes(built)
     before_the_profile(race)
-    assert race.found() is None
+    assert race.stop() is None
 
 
 def test_with_a_record_index_a_profile_may_name_an_older_base_than_was_read(race):
@@ -150,7 +150,7 @@ def test_with_a_record_index_a_profile_may_name_an_older_base_than_was_read(race
     race.table = HudiTable(str(race.path))
     before_the_profile(race)
     assert race.table.config().has_record_index
-    assert race.found() is None
+    assert race.stop() is None
 
 
 def test_a_commit_that_hudi_is_checking_is_left_to_hudi(race):
@@ -193,30 +193,30 @@ def completed(race):
 @pytest.mark.parametrize("younger", [elsewhere, completed])
 def test_an_earlier_write_is_judged_while_it_has_a_heartbeat(race, younger):
     younger(race)
-    assert race.found() is None  # the job may have given it up
+    assert race.stop() is None  # the job may have given it up
     race.beats(race.ours)
-    assert race.found().line.startswith(f"{race.ours} can no longer commit")
+    assert race.stop().line.startswith(f"{race.ours} can no longer commit")
 
 
 def test_an_instant_that_may_be_in_this_table_hides_the_earlier_ones(race):
     race.beats(race.ours)
     race.requests(LATER)
-    assert race.found() is None
+    assert race.stop() is None
     race.begins(LATER, race.path)
-    assert race.found() is None
+    assert race.stop() is None
 
 
 @pytest.mark.parametrize("table", ["/lake/other", "s3a://lake/other"])
 def test_a_write_of_another_table_is_not_judged_by_one_of_the_same_time_in_this(race, table):
     race.beats(race.ours)
     race.begins(race.ours, table)
-    assert race.found() is None
+    assert race.stop() is None
 
 
 @pytest.mark.parametrize("prefix", ["", "file:"])
 def test_a_write_whose_log_names_this_table_is_judged(race, prefix):
     race.begins(race.ours, f"{prefix}{race.path}")
-    assert race.found()
+    assert race.stop()
 
 
 def test_a_clustering_that_the_driver_plans_hides_no_write(tmp_path):
@@ -226,7 +226,7 @@ def test_a_clustering_that_the_driver_plans_hides_no_write(tmp_path):
         (race.timeline / f"{LATER}.replacecommit.requested").write_bytes(packed.read(plan))
     race.requests(LATER, "replacecommit")
     race.beats(race.ours)
-    assert race.found().line.startswith(f"{race.ours} can no longer commit")
+    assert race.stop().line.startswith(f"{race.ours} can no longer commit")
 
 
 def test_a_write_whose_profile_is_still_to_come_is_judged_again(race):

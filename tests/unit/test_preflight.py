@@ -72,8 +72,8 @@ def end(folder, time):
 
 def found(table, *partitions, own=(), **more):
     return tuple(
-        one.instant
-        for one in find_elders(table, table.snapshot(missing_ok=True), partitions, own, RULE, **more)
+        elder.instant
+        for elder in find_elders(table, table.snapshot(missing_ok=True), partitions, own, RULE, **more)
     )
 
 

@@ -21,9 +21,9 @@ from tests.support.commit_triggers import (
     complete,
     events,
     instants,
+    instants_read,
     of_asset,
     of_task,
-    seen,
 )
 from tests.support.remade_tables import all_of, in_turn, make
 from tests.support.task_state import Store
@@ -41,9 +41,9 @@ def test_a_deleted_table_is_waited_for_and_all_commits_of_the_next_one_are_new(f
     complete(folder, 1)
     complete(folder, 2)
     then = in_turn(
-        (lambda: store and seen(store) == [T[1], T[2]], lambda: shutil.rmtree(folder.parent)),
+        (lambda: store and instants_read(store) == [T[1], T[2]], lambda: shutil.rmtree(folder.parent)),
         (lambda: output.has("there is no table any more"), lambda: make(folder, 3, 4)),
-        (lambda: seen(store) == [T[3], T[4]], lambda: complete(folder, 5)),
+        (lambda: instants_read(store) == [T[3], T[4]], lambda: complete(folder, 5)),
     )
     found = events(of_asset(folder, store, start="earliest"), 3, then)
     assert all_of(found) == T[1:6]
@@ -56,7 +56,7 @@ def test_a_table_that_was_away_and_is_back_has_no_new_commits(folder, store, out
     complete(folder, 2)
     away = folder.parent.parent / "away"
     then = in_turn(
-        (lambda: store and seen(store) == [T[1], T[2]], lambda: folder.parent.rename(away)),
+        (lambda: store and instants_read(store) == [T[1], T[2]], lambda: folder.parent.rename(away)),
         (lambda: output.has("there is no table any more"), lambda: away.rename(folder.parent)),
         (folder.exists, lambda: complete(folder, 3)),
     )
@@ -73,7 +73,10 @@ def test_a_table_that_was_away_and_is_back_has_no_new_commits(folder, store, out
 def test_a_table_may_be_made_anew_between_two_listings(folder, store, before, version, numbers):
     make(folder, 2, 3, 4, version=before)
     then = in_turn(
-        (lambda: store and seen(store) == T[2:5], lambda: make(folder, *numbers, version=version))
+        (
+            lambda: store and instants_read(store) == T[2:5],
+            lambda: make(folder, *numbers, version=version),
+        )
     )
     found = events(of_asset(folder, store, start="earliest"), 2, then)
     assert all_of(found) == [*T[2:5], *(T[one] for one in numbers)]
@@ -86,7 +89,7 @@ def test_a_table_that_is_deleted_and_copied_back_file_by_file_has_no_new_commits
     files = sorted(one.relative_to(folder) for one in folder.rglob("*") if one.is_file())
     shutil.copytree(folder, copy)
     then = in_turn(
-        (lambda: store and seen(store) == T[1:4], lambda: None),
+        (lambda: store and instants_read(store) == T[1:4], lambda: None),
         *((lambda: True, (folder / one).unlink) for one in files),
         *((lambda: True, partial(shutil.copy, copy / one, folder / one)) for one in reversed(files)),
         (lambda: True, lambda: complete(folder, 4)),
@@ -108,7 +111,7 @@ def test_a_table_may_be_deleted_while_a_commit_is_read(folder, store, output):
 
 def test_a_triggerer_that_was_down_meanwhile_recognises_it(folder, store, output):
     complete(folder, 1)
-    then = in_turn((lambda: store and seen(store) == [T[1]], lambda: complete(folder, 2)))
+    then = in_turn((lambda: store and instants_read(store) == [T[1]], lambda: complete(folder, 2)))
     events(of_asset(folder, store, start="earliest"), 2, then)
     make(folder, 0, 3)
     (event,) = events(of_asset(folder, store, start="earliest"), 1)
@@ -152,7 +155,7 @@ def test_the_commits_of_two_real_tables_are_each_in_one_event(tmp_path, store, b
         metadata.parent.rename(tmp_path / "old")
         tables[1].rename(metadata.parent)
 
-    then = in_turn((lambda: store and {*seen(store)} >= {*expected[0]}, replace))
+    then = in_turn((lambda: store and {*instants_read(store)} >= {*expected[0]}, replace))
     found = events(of_asset(metadata, store, start="earliest"), 2, then)
     assert [sorted(instants(event)) for event in found] == expected
 

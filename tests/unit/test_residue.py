@@ -190,7 +190,7 @@ def test_the_table_shows_that_a_clean_ran(folder, table):
     clean(folder, T1)
     done = verify(table, RULE, before)
     assert (done.dead, done.rolled_back, done.cleaned_files, done.losses) == ((T1,), (T1,), None, ())
-    assert [(one.kind, one.instant) for one in done.residues] == [("heartbeat", T1)]
+    assert [(residue.kind, residue.instant) for residue in done.residues] == [("heartbeat", T1)]
     assert done.to_json(dry_run=False)["left"][0]["proof"] == done.residues[0].proof
 
 

@@ -19,9 +19,9 @@ from tests.support.commit_triggers import (
     complete,
     events,
     instants,
+    instants_read,
     of_asset,
     of_task,
-    seen,
 )
 from tests.support.remade_tables import all_of, in_turn, make
 from tests.support.stalled_storage import break_down, repair
@@ -64,10 +64,10 @@ def abandoned():
 def test_a_stall_of_several_periods_loses_no_commit(folder, store, stall, output):
     complete(folder, 1)
     then = in_turn(
-        (lambda: store and seen(store) == [T[1]], stall.touch),
+        (lambda: store and instants_read(store) == [T[1]], stall.touch),
         (lambda: abandoned() > 1, lambda: [complete(folder, number) for number in (2, 3)]),
         (lambda: abandoned() > 5, stall.unlink),
-        (lambda: seen(store) == T[1:4], lambda: complete(folder, 4)),
+        (lambda: instants_read(store) == T[1:4], lambda: complete(folder, 4)),
     )
     own = f"{STALLED} alone"
     found = events(of_asset(folder, store, start="earliest", storage_conn_id=own), 3, then)
@@ -131,7 +131,7 @@ def test_a_storage_that_fails_for_several_periods_loses_no_commit(folder, store,
     monkeypatch.setattr(HudiTable, "snapshot", counted)
     complete(folder, 1)
     then = in_turn(
-        (lambda: store and seen(store) == [T[1]], lambda: break_down(folder)),
+        (lambda: store and instants_read(store) == [T[1]], lambda: break_down(folder)),
         (lambda: output.has("timeline cannot be read"), looks.clear),
         (lambda: len(looks) > 5, lambda: repair(folder)),
         (lambda: True, lambda: complete(folder, 2)),

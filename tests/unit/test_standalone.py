@@ -48,7 +48,7 @@ def program(tmp_path):
     """Return a function that makes a program; its `spark-submit` is a script."""
     (tmp_path / "job.py").touch()
 
-    def program(script="exit 1", **given):
+    def program(script="exit 1", **fields):
         submit = tmp_path / "bin" / "spark-submit"
         submit.parent.mkdir(exist_ok=True)
         submit.write_text(f"#!/bin/sh\n{script}\n")
@@ -58,7 +58,7 @@ def program(tmp_path):
             locks=PlainLocks(StorageLock(), StorageLeases(str(tmp_path / "leases"))),
             spark=SparkSubmit(binary=str(submit), environment={"SPARK_HOME": str(tmp_path)}),
             journals=tmp_path / "journals",
-            **given,
+            **fields,
         )
 
     return program

@@ -20,9 +20,9 @@ from tests.support.commit_triggers import (
     complete,
     events,
     instants,
+    instants_read,
     of_asset,
     of_task,
-    seen,
 )
 from tests.support.remade_tables import in_turn
 from tests.support.table_properties import table_properties
@@ -107,8 +107,8 @@ def test_a_trigger_makes_an_event_of_each_commit(folder):
     for number in (5, 6):
         complete(folder, number)
     then = in_turn(
-        (lambda: store and seen(store) == T[5:7], lambda: complete(folder, 2)),
-        (lambda: seen(store) == [T[2], T[5], T[6]], lambda: complete(folder, 1)),
+        (lambda: store and instants_read(store) == T[5:7], lambda: complete(folder, 2)),
+        (lambda: instants_read(store) == [T[2], T[5], T[6]], lambda: complete(folder, 1)),
     )
     found = events(of_asset(folder, store, start="earliest"), 3, then)
     assert list(map(instants, found)) == [T[5:7], [T[2]], [T[1]]]
