@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from airflow_occ_provider.assets.table import hudi_asset
-    from airflow_occ_provider.attempts.write_policy import WritePolicy
+    from airflow_occ_provider.attempts.write_spec import WritePolicy
     from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
     from airflow_occ_provider.operators.hudi_incremental_read import HudiIncrementalReadOperator
     from airflow_occ_provider.operators.hudi_sql import HudiSqlOperator
@@ -36,7 +36,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "hudi_asset": "assets.table",
-    "WritePolicy": "attempts.write_policy",
+    "WritePolicy": "attempts.write_spec",
     "HudiCleanOperator": "operators.hudi_clean",
     "HudiClusteringOperator": "operators.hudi_table_service",
     "HudiCompactionOperator": "operators.hudi_table_service",

@@ -35,15 +35,19 @@ from urllib.parse import quote
 
 from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.driver import Driver
-from airflow_occ_provider.attempts.hudi_locks import GivenLock, MetastoreLock, StorageLock, ZookeeperLock
 from airflow_occ_provider.attempts.identity import Signature, UnwrittenSignature
 from airflow_occ_provider.attempts.jobs import MainClass, PythonFile, Sql
 from airflow_occ_provider.attempts.journal import Journal, now_ms
-from airflow_occ_provider.attempts.lock_connection import LockConnection, PlainLocks
-from airflow_occ_provider.attempts.protected_try import ProtectedTry
-from airflow_occ_provider.attempts.record_parts import TryKey
-from airflow_occ_provider.attempts.site import Site, read_site
-from airflow_occ_provider.attempts.start_limit import StartLimit
+from airflow_occ_provider.attempts.locks import (
+    GivenLock,
+    LockConnection,
+    MetastoreLock,
+    PlainLocks,
+    StorageLock,
+    ZookeeperLock,
+)
+from airflow_occ_provider.attempts.record import TryKey
+from airflow_occ_provider.attempts.site import Site, StartLimit, read_site
 from airflow_occ_provider.attempts.submission import (
     SparkJob,
     Submission,
@@ -59,9 +63,8 @@ from airflow_occ_provider.attempts.waits import (
     TaskWait,
     WaitNeeded,
 )
-from airflow_occ_provider.attempts.write import Write
-from airflow_occ_provider.attempts.write_policy import WritePolicy
-from airflow_occ_provider.attempts.write_spec import WriteSpec
+from airflow_occ_provider.attempts.write import ProtectedTry, Write
+from airflow_occ_provider.attempts.write_spec import WritePolicy, WriteSpec
 from airflow_occ_provider.errors import (
     ConfigurationError,
     LeaseLostError,

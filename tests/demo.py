@@ -26,14 +26,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from airflow_occ_provider.attempts.failure import wasted
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.log.saved_log import read_saved_log
-from airflow_occ_provider.attempts.outcome import LogReading, Outcome
+from airflow_occ_provider.attempts.outcome import LogReading, Outcome, wasted
 from airflow_occ_provider.embedded.bundle import find_bundle
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
+from airflow_occ_provider.reading.saved_log import read_saved_log
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.services.airflow import EmbeddedAirflow
 from tests.services.celery import CeleryAirflow

@@ -14,10 +14,10 @@ from airflow.sdk.execution_time.comms import TriggerDagRun
 
 from airflow_occ_provider.assets.consumers import Consumer
 from airflow_occ_provider.attempts.commit import Commit
-from airflow_occ_provider.attempts.new_commits import CommitFilter, event_of, new_commits
 from airflow_occ_provider.errors import ConfigurationError, DagRunNotStartedError
 from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
+from airflow_occ_provider.reading.new_commits import CommitFilter, event_of, new_commits
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 _log = logging.getLogger(__name__)

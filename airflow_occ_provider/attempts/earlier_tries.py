@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
-from airflow_occ_provider.attempts.attempt_recorder import log_retired_heartbeats
-from airflow_occ_provider.attempts.audit import run_again
-from airflow_occ_provider.attempts.commit import Commit, earlier_commit, unrecorded_commit
+from airflow_occ_provider.attempts.attempt import log_retired_heartbeats
+from airflow_occ_provider.attempts.commit import Commit, earlier_commit, run_again, unrecorded_commit
 from airflow_occ_provider.attempts.driver import end_earlier
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal, now_ms
@@ -22,7 +21,7 @@ from airflow_occ_provider.attempts.settle import (
 )
 from airflow_occ_provider.attempts.submission import remove_leftovers
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Submitter, Unseen
-from airflow_occ_provider.attempts.survivor import Fence, Settled, Wait, WriteStates, judge
+from airflow_occ_provider.attempts.waits import Fence, Settled, Wait, WriteStates, judge
 from airflow_occ_provider.errors import (
     CommitStateUnknownError,
     DataLossError,

@@ -1,4 +1,4 @@
-"""The kinds of a user's job, and the PySpark file that runs each of them.
+"""The kinds of a user's job, the PySpark file that runs each, and their digest.
 
 ``in_driver/run_job.py`` protects the driver and runs a PySpark file: the user's own, or one of ours that
 runs what is not a PySpark file. Everything else of an attempt is the same for all kinds.
@@ -7,24 +7,199 @@ runs what is not a PySpark file. Everything else of an attempt is the same for a
 from __future__ import annotations
 
 import base64
+import hashlib
+import io
 import pickle
 import pickletools
+import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from airflow_occ_provider.attempts.sql_text import SqlText, read_sql
-from airflow_occ_provider.attempts.streamer import refuse_unsafe_arguments
 from airflow_occ_provider.attempts.submission import SparkJob, local_path
-from airflow_occ_provider.attempts.work import JobFile, canonical
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.writer.options import RULES, SQL_RULES, Rule
+from airflow_occ_provider.hudi.writer.options import (
+    RULES,
+    SIGNATURE_PREFIX,
+    SQL_RULES,
+    Rule,
+    contradictions,
+)
 from airflow_occ_provider.in_driver import run_function, run_main, run_sql
+from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.table import HudiTable
+
+MERGE_ON_READ = "MERGE_ON_READ"
+_TARGET, _OPTION = "--target-base-path", "--hoodie-conf"
+_LOCK = "hoodie.write.lock."
+_REFUSED = {
+    "--continuous": (
+        "commits again and again, and a task run makes one commit",
+        "leave it out, and let Airflow schedule the rounds",
+    ),
+    "--props": (
+        "names a file whose options go before the protection's",
+        "give the options in hudi_options, which are checked",
+    ),
+    "--run-bootstrap": (
+        "Hudi does not bootstrap a table beside other writers",
+        "bootstrap the table while no writer runs",
+    ),
+    "--spark-master": ("would start Spark elsewhere", "name the master in the Spark connection"),
+}
+
+
+def streamer_arguments(
+    table: str, name: str, kind: str, *, source: str | None, ordering: str | None, operation: str
+) -> tuple[str, ...]:
+    """Return the arguments of one round of Hudi Streamer.
+
+    :param name: the table's name.
+    :param kind: the table's type.
+    :param source: the class of the source.
+    :param ordering: the field by which the younger of two rows with one key is known.
+    :param operation: Hudi's name of the write operation, in any case.
+    """
+    options = {
+        _TARGET: table,
+        "--target-table": name,
+        "--table-type": kind,
+        "--op": operation.upper(),
+        "--source-class": source,
+        "--source-ordering-field": ordering,
+    }
+    arguments = [part for key, value in options.items() if value for part in (key, value)]
+    # Table services run in tasks of their own, which are queued for them.
+    return (*arguments, *(("--disable-compaction",) if kind == MERGE_ON_READ else ()))
+
+
+def refuse_unsafe_arguments(arguments: Sequence[object], table: str) -> None:
+    """Refuse arguments of Hudi Streamer that take away the protection.
+
+    :param table: base path of the task's table.
+    :raises ConfigurationError: with the first of them, and the remedy.
+    """
+    targets = []
+    for key, value in _pairs(arguments):
+        if key in _REFUSED and value.lower() != "false":
+            problem, remedy = _REFUSED[key]
+            raise _refusal(f"{key}: {problem}", remedy)
+        if key == _OPTION:
+            _refuse_option(value)
+        if key == _TARGET:
+            targets.append(value)
+    if [canonical_table(target) for target in targets] != [canonical_table(table)]:
+        named = ", ".join(targets) or "no table"
+        raise _refusal(f"{_TARGET} names {named}, and the task's table is {table}", f"name {table}")
+
+
+def _refuse_option(option: str) -> None:
+    key, _, value = option.partition("=")
+    for contradiction in contradictions([(key, value)], _OPTION):
+        raise _refusal(f"{_OPTION} {option} contradicts safe concurrent writing", contradiction.remedy)
+    if key.strip().startswith((_LOCK, SIGNATURE_PREFIX)):
+        raise _refusal(f"{_OPTION} {option} goes before the lock connection", "leave it out")
+
+
+def _pairs(arguments: Sequence[object]) -> Iterator[tuple[str, str]]:
+    """Yield each option with what follows it; JCommander also takes ``--key=value``."""
+    words = [str(argument) for argument in arguments]
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        key, equals, value = word.partition("=")
+        if word.startswith("--"):
+            yield (key, value) if equals else (word, "" if following.startswith("--") else following)
+
+
+def _refusal(problem: str, remedy: str) -> ConfigurationError:
+    return ConfigurationError("application_args", problem, remedy=remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """A file of the work.
+
+    One of the DAG bundle counts by its path there, another by its name and content.
+
+    :param path: as the user gave it; on this machine, or a URL.
+    """
+
+    path: str
+
+
+def work_digest(words: Iterable[object], folders: Sequence[str] = ()) -> str:
+    """Return a digest of the rendered work of a task run.
+
+    :param words: its parts, in their order: text, files and values that can be pickled.
+    :param folders: paths of the DAG bundle on this machine, which its versions do not share.
+    :raises ConfigurationError: for a value that has no canonical form.
+    """
+    try:
+        return hashlib.sha256(canonical(tuple(words), folders)).hexdigest()[:16]
+    except Exception as error:
+        raise ConfigurationError(
+            "application_args",
+            f"they have a value that does not go to the driver: {error}",
+            remedy="give text and numbers",
+        ) from error
+
+
+def canonical(value: object, folders: Sequence[str] = ()) -> bytes:
+    """Return the same bytes for equal values, in each process.
+
+    A plain pickle differs with the order of a set, and with whether equal texts are one object.
+
+    :param folders: paths that are left out where text begins with them, or has them after a separator.
+    :raises Exception: for a value that cannot be pickled, or contains itself.
+    """
+    written = io.BytesIO()
+    _CanonicalPickler(written, folders).dump(value)
+    return written.getvalue()
+
+
+class _CanonicalPickler(pickle.Pickler):
+    """Writes values by what they are equal by; what it writes is never read."""
+
+    def __init__(self, file: io.BytesIO, folders: Sequence[str]) -> None:
+        super().__init__(file, protocol=4)
+        self.fast = True  # without a memo, which shows whether equal parts are one object
+        self._folders = folders
+
+    def persistent_id(self, value: Any) -> Any:
+        """Return the canonical form of a value that pickles by order, identity or place."""
+        kind = type(value)
+        if kind is str:
+            shortened = self._without_folders(value)
+            return None if shortened == value else shortened
+        if kind in (set, frozenset):
+            return kind.__name__, sorted(canonical(item, self._folders) for item in value)
+        if kind is dict:
+            keys = {canonical(key, self._folders): key for key in value}
+            return "dict", [(written, value[keys[written]]) for written in sorted(keys)]
+        if kind is JobFile:
+            return "file", *self._identity(value.path)
+        return ("path", str(value)) if isinstance(value, PurePath) else None
+
+    def _without_folders(self, text: str) -> str:
+        for folder in self._folders:
+            if folder.rstrip("/"):
+                text = re.sub(rf"(?<![\w.-]){re.escape(folder.rstrip('/'))}(?:/|(?![\w.-]))", "", text)
+        return text
+
+    def _identity(self, path: str) -> tuple[str, ...]:
+        shortened = self._without_folders(path)
+        if shortened != path:
+            return (shortened,)
+        try:
+            with Path(local_path(path) or "").open("rb") as file:
+                return Path(path).name, hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError:  # elsewhere, or missing, which is refused before a driver starts
+            return (path,)
+
 
 _OF_DRIVERS = frozenset({*sys.stdlib_module_names, "numpy", "pandas", "pyspark"})
 """Modules of values that a driver's Python can read; it may have neither Airflow nor a DAG's modules."""

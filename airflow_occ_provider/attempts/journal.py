@@ -10,13 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from airflow_occ_provider.attempts.identity import new_identity
-from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord
-from airflow_occ_provider.attempts.record_parts import (
+from airflow_occ_provider.attempts.record import (
     NOTHING_BEFORE,
+    RECORD_KEY,
+    AttemptRecord,
     LearnedScope,
     PreflightRecord,
     QueueEntry,
     TableBefore,
+    TaskRecord,
     TryKey,
     Waiting,
 )

@@ -8,13 +8,12 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.commit import Commit
-from airflow_occ_provider.attempts.failure import listed
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
-from airflow_occ_provider.attempts.record import TaskRecord
-from airflow_occ_provider.attempts.record_parts import LearnedScope
+from airflow_occ_provider.attempts.outcome import listed
+from airflow_occ_provider.attempts.record import LearnedScope, TaskRecord
+from airflow_occ_provider.attempts.scope import Claim
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.leases.rules import digest

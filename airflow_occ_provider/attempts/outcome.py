@@ -1,11 +1,15 @@
-"""Pure: the outcome of one run of a Spark job, and what to do about it."""
+"""Pure: the outcome of an attempt, what to do about it, and a failure in one line."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
+
+from airflow_occ_provider.spelling import spell_owner
 
 
 class Outcome(StrEnum):
@@ -139,3 +143,188 @@ def timeout_line(limit: timedelta | None) -> str:
 def was_killed(exit_code: int) -> bool:
     """Whether an exit code shows that a signal ended the driver or its program."""
     return exit_code < 0 or exit_code in _KILLED
+
+
+LIMIT = 160
+"""Every line is shorter than this."""
+WASTED = "wasted."
+UNSIGNED = "an unsigned commit"
+
+_TITLES = {
+    Outcome.EARLY_CONFLICT: "Early conflict",
+    Outcome.COMMIT_CONFLICT: "Conflict",
+    Outcome.YIELDED: "Queued behind",
+    Outcome.LOCK_TIMEOUT: "Lock time-out",
+    Outcome.HEARTBEAT_EXPIRED: "Heartbeat expired",
+    Outcome.COMMIT_REFUSED: "Commit refused",
+    Outcome.ROLLED_BACK: "Rolled back",
+    Outcome.CLUSTERING_CONFLICT: "Clustering conflict",
+    Outcome.MISCONFIGURATION: "Misconfiguration",
+    Outcome.HUDI_ERROR: "Hudi error",
+    Outcome.JOB_ERROR: "Job error",
+    Outcome.KILLED: "Killed",
+    Outcome.ENDED: "Ended by Airflow",
+    Outcome.TIMED_OUT: "Timed out",
+    Outcome.NOT_STARTED: "Not started",
+}
+_SENTENCE = re.compile(
+    rf"(?:{'|'.join(_TITLES.values())}): .* (?:s|min|h) (?:of Spark time )?{re.escape(WASTED)}.*"
+    r"|commit state unknown: .*"
+)
+_WASTED = re.compile(rf"([\d.]+ (?:s|min|h)) (?:of Spark time )?{re.escape(WASTED)}")
+_PACKAGE = re.compile(r"\b(?:[a-z][\w$]*\.)+(?=[A-Z])")
+_LEADING = re.compile(r"^(?:: |Caused by: )")
+# Each step drops the least important part that is left.
+_STEPS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The facts about a failed attempt that a person needs.
+
+    :param rival: requested time of the instant that it lost to.
+    :param writer: the rival's DAG and task, or ``UNSIGNED``; empty if the table does not show it.
+    :param partitions: where the two conflicted.
+    :param file_groups: how many file groups both wrote; 0 if the table does not show it.
+    :param next_try: what happens next to the task, such as ``queued on those partitions``.
+    :param cause: the decisive line, for any failure but a conflict of two commits.
+    """
+
+    outcome: Outcome
+    instant: str | None = None
+    rival: str | None = None
+    writer: tuple[str, ...] | str = ""
+    partitions: tuple[str, ...] = ()
+    file_groups: int = 0
+    seconds: float | None = None
+    next_try: str = ""
+    cause: str = ""
+
+
+def sentence(failure: Failure) -> str:
+    """Return the failure in one line of fewer than ``LIMIT`` characters."""
+    lines = (_assembled(failure, step) for step in range(_STEPS))
+    line = next((line for line in lines if len(line) < LIMIT), None)
+    return line or brief(_assembled(failure, _STEPS))
+
+
+def is_sentence(line: str) -> bool:
+    """Whether a line of a log describes a failed attempt."""
+    return _SENTENCE.fullmatch(line) is not None
+
+
+def wasted(line: str) -> str:
+    """Return how long a failed driver ran, as its line in a log says; else empty."""
+    match = _WASTED.search(line) if is_sentence(line) else None
+    return match[1] if match else ""
+
+
+def brief(text: str, limit: int = LIMIT) -> str:
+    """Return the beginning of a text, in one line of fewer than ``limit`` characters."""
+    line = " ".join(text.split())
+    return line if len(line) < limit else f"{line[: limit - 2].rstrip()}…"
+
+
+def unrepeated(lines: Iterable[str]) -> list[str]:
+    """Return the lines without those whose text an earlier line contains.
+
+    An exception's text often repeats that of its cause.
+    """
+    unique: list[str] = []
+    for line in lines:
+        said = _LEADING.sub("", line)
+        if not any(said in other for other in unique):
+            unique.append(line)
+    return unique
+
+
+def _assembled(failure: Failure, step: int) -> str:
+    """Return the line, shortened by a number of steps."""
+    ends = [_cost(failure, step), _next_try(failure, step)]
+    end = "".join(f" {part}" for part in ends if part)
+    begin = f"{_TITLES.get(failure.outcome, failure.outcome)}: {_what(failure, step)}"
+    if not failure.rival:  # the cause may be of any length
+        begin = brief(begin, max(LIMIT - len(end) - 1, LIMIT // 3))
+    return f"{begin}{'' if begin.endswith(('.', '…')) else '.'}{end}"
+
+
+def _what(failure: Failure, step: int) -> str:
+    if failure.outcome is Outcome.EARLY_CONFLICT and not failure.rival:
+        return f"{_own(failure, step)} met another writer of the same files"
+    if not failure.rival:
+        return _cause(failure, step)
+    lost = "gave way to" if failure.outcome is Outcome.YIELDED else "lost to"
+    written = _writer(failure, step)
+    return f"{_own(failure, step)} {lost} {failure.rival}{written}{_where(failure, step)}"
+
+
+def _own(failure: Failure, step: int) -> str:
+    return f"{'instant ' if step < 2 else ''}{failure.instant or 'the write'}"
+
+
+def _cause(failure: Failure, step: int) -> str:
+    cause = _PACKAGE.sub("", _LEADING.sub("", " ".join(failure.cause.split()))) or "no reason was logged"
+    instant = failure.instant
+    return cause if step > 3 or not instant or instant in cause else f"instant {instant}: {cause}"
+
+
+def _writer(failure: Failure, step: int) -> str:
+    if not failure.writer or step > 7:
+        return ""
+    length = {6: 16, 7: 10}.get(step, 24 if step > 4 else LIMIT)
+    names = failure.writer if isinstance(failure.writer, tuple) else (failure.writer,)
+    named = spell_owner(_elided(name, length) for name in names)
+    by = "written by " if isinstance(failure.writer, tuple) else ""
+    return f", {by}{named}{',' if failure.file_groups else ''}" if step < 3 else f" ({named})"
+
+
+def _where(failure: Failure, step: int) -> str:
+    if not failure.file_groups:
+        return ""
+    groups = f"{failure.file_groups} file group{'s' if failure.file_groups > 1 else ''}"
+    if not any(failure.partitions):  # an unpartitioned table has one partition with an empty name
+        return f" in {groups}"
+    if step > 6:
+        several = len(failure.partitions) > 1
+        return f" in {len(failure.partitions)} partition{'s' if several else ''}"
+    shown = 3 if step < 1 else (2 if step < 5 else 1)
+    return f" in {listed(failure.partitions, shown, 24 if step > 5 else 40)} ({groups})"
+
+
+def listed(texts: Sequence[str], shown: int, length: int) -> str:
+    """Return the first names of several as text; a long one without its middle.
+
+    :param shown: how many; the others are counted.
+    """
+    names = [_elided(name, length) for name in texts[:shown]]
+    more = len(texts) - shown
+    names += [f"{more} more"] if more > 0 else []
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _cost(failure: Failure, step: int) -> str:
+    if failure.seconds is None:
+        return ""
+    return f"{_span(failure.seconds)} {'of Spark time ' if step < 1 else ''}{WASTED}"
+
+
+def _next_try(failure: Failure, step: int) -> str:
+    if not failure.next_try:
+        return ""
+    follows = failure.next_try if step < 4 else failure.next_try.replace("those partitions", "them")
+    return f"Next try: {follows}."
+
+
+def _span(seconds: float) -> str:
+    if seconds < 600:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _elided(name: str, length: int) -> str:
+    """Return a name without its middle, since both ends distinguish names."""
+    name = " ".join(name.split())
+    if len(name) <= length:
+        return name
+    head = (length - 1) // 2
+    return f"{name[:head]}…{name[len(name) - (length - 1 - head) :]}"

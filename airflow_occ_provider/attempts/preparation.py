@@ -8,11 +8,11 @@ from typing import Any
 
 from airflow_occ_provider.attempts.commit import table_before
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.lock_connection import LockConnection
-from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore
+from airflow_occ_provider.attempts.locks import LockConnection
+from airflow_occ_provider.attempts.record import NOTHING_BEFORE, TableBefore
 from airflow_occ_provider.attempts.site import Site
 from airflow_occ_provider.attempts.submission import SparkJob, effective_options
-from airflow_occ_provider.attempts.write_policy import WritePolicy
+from airflow_occ_provider.attempts.write_spec import WritePolicy
 from airflow_occ_provider.errors import ConfigurationError, RestorePendingError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.doctor.pending import FINISH_RESTORE

@@ -7,11 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_occ_provider.attempts.attempt import planned_in
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
-from airflow_occ_provider.attempts.guards.table_guards import TableGuards
-from airflow_occ_provider.attempts.guards.table_views import TableView, TableViews
-from airflow_occ_provider.attempts.lease_audit import planned_in
+from airflow_occ_provider.attempts.guards.table_guards import TableGuards, TableView, TableViews
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.facts import Entry
 from airflow_occ_provider.attempts.outcome import DoomedWrite, Stop

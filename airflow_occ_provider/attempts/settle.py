@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from airflow_occ_provider import errors
-from airflow_occ_provider.attempts.audit import Loss, audit_all
-from airflow_occ_provider.attempts.commit import Commit, find_commit, find_recorded
-from airflow_occ_provider.attempts.failure import Failure, sentence
+from airflow_occ_provider.attempts.commit import Commit, Loss, audit_all, find_commit, find_recorded
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import (
     HAVE_RIVALS,
     REMEDIES,
     UNCHECKED,
+    Failure,
     LogReading,
     Outcome,
     Stop,
+    sentence,
 )
 from airflow_occ_provider.attempts.own_writes import Commits, OwnWrites, taken_back
-from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore
+from airflow_occ_provider.attempts.record import NOTHING_BEFORE, TableBefore
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule

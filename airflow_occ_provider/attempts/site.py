@@ -1,4 +1,4 @@
-"""The site's own configuration of Spark and Hudi on the submitting machine."""
+"""The configuration of the submitting machine, and how long a driver may start."""
 
 from __future__ import annotations
 
@@ -7,11 +7,51 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError
 from airflow_occ_provider.hudi.format.properties import parse_defaults, parse_table_properties
 from airflow_occ_provider.hudi.writer.options import CONNECT_VARIABLES
+
+
+@dataclass(frozen=True, slots=True)
+class StartLimit:
+    """The longest wait for the begin of a driver's job.
+
+    :param on_worker: while ``spark-submit`` runs on the worker, and holds the task's slot.
+    :param in_cluster: while the driver waits in its cluster, which may be full for hours.
+    """
+
+    on_worker: timedelta = timedelta(minutes=30)
+    in_cluster: timedelta = timedelta(hours=12)
+
+    @classmethod
+    def of(cls, timeout: timedelta | None) -> StartLimit:
+        """Return the limit of a task.
+
+        :param timeout: its ``start_timeout``; ``None`` for the defaults.
+        """
+        return cls() if timeout is None else cls(timeout, timeout)
+
+
+NO_LIMIT = StartLimit(timedelta.max, timedelta.max)
+
+
+def late_start(waited_s: float, limit: timedelta) -> str:
+    """Return why a driver is ended whose job has not begun; empty if it is not late.
+
+    Such a driver has committed nothing.
+
+    :param waited_s: seconds since the driver was submitted.
+    """
+    if waited_s < limit.total_seconds():
+        return ""
+    return (
+        f"the job has not begun within {limit}, the start_timeout: look in the log whether spark-submit "
+        "waits for Ivy's repositories or for its cluster, and whether the cluster has resources"
+    )
+
 
 DEFAULTS_NAME = "hudi-defaults.conf"
 _SYSTEM_FOLDER = Path("/etc/hudi/conf")

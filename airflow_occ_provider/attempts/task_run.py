@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
-from airflow_occ_provider.attempts.lock_connection import LockConnection
+from airflow_occ_provider.attempts.locks import LockConnection
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.leases.rules import Owner
 from airflow_occ_provider.storage.snapshot import Snapshot

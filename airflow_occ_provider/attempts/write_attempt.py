@@ -7,38 +7,35 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from airflow_occ_provider.attempts.admitted import Admitted
-from airflow_occ_provider.attempts.attempt import Attempt
-from airflow_occ_provider.attempts.attempt_recorder import new_attempt
-from airflow_occ_provider.attempts.claim import Claim
+from airflow_occ_provider.attempts.attempt import (
+    NO_PLANS,
+    Attempt,
+    CommitLockAudit,
+    audit_lease,
+    audit_scope,
+    new_attempt,
+    planned_partitions,
+)
 from airflow_occ_provider.attempts.commit import Commit
-from airflow_occ_provider.attempts.driver import Driver, DriverRun, Guard
-from airflow_occ_provider.attempts.guards.earlier_writer import EarlierWriter
+from airflow_occ_provider.attempts.driver import Admitted, Driver, DriverRun, Guard
 from airflow_occ_provider.attempts.guards.early_stop import (
+    EarlierWriter,
     EarlyStop,
     EarlyStopGuard,
     applied_mode,
     log_outcomes,
 )
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
-from airflow_occ_provider.attempts.guards.one_table import OneTable
-from airflow_occ_provider.attempts.guards.table_guards import TableGuards
-from airflow_occ_provider.attempts.guards.table_views import TableViews
+from airflow_occ_provider.attempts.guards.table_guards import TableGuards, TableViews
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
-from airflow_occ_provider.attempts.lease_audit import (
-    NO_PLANS,
-    CommitLockAudit,
-    audit_lease,
-    audit_scope,
-    planned_partitions,
-)
-from airflow_occ_provider.attempts.lock_connection import LockConnection
+from airflow_occ_provider.attempts.locks import LockConnection
 from airflow_occ_provider.attempts.outcome import Outcome
-from airflow_occ_provider.attempts.own_writes import Commits
+from airflow_occ_provider.attempts.own_writes import Commits, OneTable
 from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.rivals import Rival, find_rival, pending_rivals
+from airflow_occ_provider.attempts.scope import Claim
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.submitter import Unseen

@@ -9,8 +9,13 @@ from functools import partial
 from typing import Any
 
 from airflow_occ_provider.attempts.commit import find_commit
-from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
-from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TableBefore, Waiting
+from airflow_occ_provider.attempts.record import (
+    NOTHING_BEFORE,
+    AttemptRecord,
+    TableBefore,
+    TaskRecord,
+    Waiting,
+)
 from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.errors import TableUnreadableError

@@ -16,11 +16,11 @@ from airflow_occ_provider.assets.consumers import (
     consumer_state,
     read_checkpoint,
 )
-from airflow_occ_provider.attempts.new_commits import beginning
 from airflow_occ_provider.cli.output import print_described
 from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
+from airflow_occ_provider.reading.new_commits import beginning
 from airflow_occ_provider.storage.address import canonical_table
 
 

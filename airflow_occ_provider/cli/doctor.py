@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from airflow_occ_provider.attempts.doctor import examine
 from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.errors import LockUnreachableError
@@ -16,6 +15,7 @@ from airflow_occ_provider.hooks.hudi_lock import lock_hook_if_any
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hudi.doctor.finding import Severity
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.reading.doctor import examine
 
 _NOTHING = "No finding: the table shows no unsafe writer."
 _FOUND = 3

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 from airflow_occ_provider.attempts.cleaning import foresee, pending_residue
-from airflow_occ_provider.attempts.overview.described import describe_task
 from airflow_occ_provider.cli.output import Rows, print_described, task_text
 from airflow_occ_provider.cli.signers import signers
 from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.reading.described import describe_task
 from airflow_occ_provider.spelling import spell_span
 
 _NOTHING = "No pending writes and no residue of dead writers."

@@ -11,13 +11,12 @@ from functools import partial
 from itertools import groupby
 from typing import Any, NoReturn
 
-from airflow_occ_provider.attempts.overview.described import describe_owner
-from airflow_occ_provider.attempts.overview.renewal import describe_renewal, renewal
 from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL
 from airflow_occ_provider.leases.rules import Blocker, Owner, QueuedRequest, blockers
+from airflow_occ_provider.reading.described import describe_owner, describe_renewal, renewal
 from airflow_occ_provider.spelling import spell_time
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.task.database import record_release, releaser, task_states

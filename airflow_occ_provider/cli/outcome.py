@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from airflow_occ_provider.attempts.log.saved_log import read_saved_log
 from airflow_occ_provider.attempts.outcome import LogReading
 from airflow_occ_provider.cli.output import print_described
+from airflow_occ_provider.reading.saved_log import read_saved_log
 
 _HEAD = 4096
 _COMPRESSED: dict[bytes, Callable[[Path], Any]] = {

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.overview.described import describe_task
 from airflow_occ_provider.cli.output import format_groups, task_text
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
 from airflow_occ_provider.hudi.conflict.prospects import Outlook, Prospect, must_lose
 from airflow_occ_provider.hudi.conflict.verdict import Certainty, Conflict
+from airflow_occ_provider.reading.described import describe_task
 
 _MOST_RIVALS = 400
 _UNCHECKED = "unchecked"

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from contextlib import closing
 
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.overview.values import announced_writes
 from airflow_occ_provider.errors import MetadataCorruptError, OccError
 from airflow_occ_provider.hooks.hudi_lock import lock_hook_if_any
 from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.reading.table_state import announced_writes
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.task.database import writing_tasks
 

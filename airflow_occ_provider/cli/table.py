@@ -13,7 +13,6 @@ from typing import Any
 from airflow.utils.cli import suppress_logs_and_warning
 
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.overview.described import describe_task
 from airflow_occ_provider.cli.output import Rows, format_groups, print_described, task_text
 from airflow_occ_provider.cli.prospects import describe_prospect, instants_of, prospect_rows, summary
 from airflow_occ_provider.cli.signers import signers
@@ -23,6 +22,7 @@ from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.doctor.pending import PendingAction
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.writer.heartbeat import Liveness
+from airflow_occ_provider.reading.described import describe_task
 from airflow_occ_provider.spelling import spell_expiry
 from airflow_occ_provider.storage.conflicts import Setup
 from airflow_occ_provider.storage.description import describe

@@ -15,14 +15,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from airflow_occ_provider.attempts.overview.described import describe
-from airflow_occ_provider.attempts.overview.read import read_state
 from airflow_occ_provider.cli.output import Rows, print_described, task_text
 from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.errors import LockUnreachableError, TableUnreadableError
 from airflow_occ_provider.hooks.hudi_lock import lock_hook_if_any
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.leases.queue import Queue
+from airflow_occ_provider.reading.described import describe
+from airflow_occ_provider.reading.overview import read_state
 from airflow_occ_provider.spelling import spell_expiry, spell_span, spell_time
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable

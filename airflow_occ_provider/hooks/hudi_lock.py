@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from airflow_occ_provider.attempts.hudi_locks import GivenLock, HudiLock
-from airflow_occ_provider.attempts.lock_connection import beside, lock_options
+from airflow_occ_provider.attempts.locks import GivenLock, HudiLock, beside, lock_options
 from airflow_occ_provider.connection_form import LOCK_FORMS
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.hudi.format.properties import parse_defaults

@@ -15,8 +15,6 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_occ_provider.attempts.commit import Commit, find_commit
-from airflow_occ_provider.attempts.overview.read import read_state
-from airflow_occ_provider.attempts.overview.values import TableState
 from airflow_occ_provider.errors import ConfigurationError, OccError
 from airflow_occ_provider.hooks.hudi_lock import Fields, lock_hook
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
@@ -26,6 +24,8 @@ from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.hudi.incremental.window import MOST_COMMITS
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
+from airflow_occ_provider.reading.overview import read_state
+from airflow_occ_provider.reading.table_state import TableState
 from airflow_occ_provider.storage.address import fsspec_scheme, over_http, parse_table_path
 from airflow_occ_provider.storage.conflicts import Setup, verdicts
 from airflow_occ_provider.storage.incremental import IncrementalRead, incremental_read

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_occ_provider.attempts.start_limit import NO_LIMIT, StartLimit
+from airflow_occ_provider.attempts.site import NO_LIMIT, StartLimit
 from airflow_occ_provider.attempts.submission import Submission, without_secrets
 from airflow_occ_provider.submitters.flag import Flag
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cached_property
 
-from airflow_occ_provider.attempts.hudi_locks import MetastoreLock
+from airflow_occ_provider.attempts.locks import MetastoreLock
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, answer_timeout_s, ttl_s
 from airflow_occ_provider.leases.metastore.backend import (
     LEASE_DATABASE,

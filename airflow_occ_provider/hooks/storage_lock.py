@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from airflow_occ_provider.attempts.hudi_locks import StorageLock
+from airflow_occ_provider.attempts.locks import StorageLock
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, answer_timeout_s, ttl_s
 from airflow_occ_provider.leases.lease import Terms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from airflow_occ_provider.attempts.hudi_locks import ZookeeperLock
+from airflow_occ_provider.attempts.locks import ZookeeperLock
 from airflow_occ_provider.hooks.hudi_lock import (
     ANSWER_TIMEOUT_MS,
     HudiLockHook,

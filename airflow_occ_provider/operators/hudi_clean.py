@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_occ_provider.attempts.choices import refuse_foreign
-from airflow_occ_provider.attempts.clean_run import CleanRun
+from airflow_occ_provider.attempts.cleaning import CleanRun
 from airflow_occ_provider.attempts.journal import now_ms
-from airflow_occ_provider.attempts.protected_try import ProtectedTry
 from airflow_occ_provider.attempts.typed_values import switch
 from airflow_occ_provider.attempts.waits import InstantsWait
+from airflow_occ_provider.attempts.write import ProtectedTry
+from airflow_occ_provider.attempts.write_spec import refuse_foreign
 from airflow_occ_provider.errors import TableUnreadableError, WriterAliveError
 from airflow_occ_provider.hudi.writer.fate import ENDED, Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule

@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from airflow_occ_provider.attempts.choices import constant_options, refuse_foreign, refuse_unfit
-from airflow_occ_provider.attempts.claim import Isolation
 from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.jobs import Job, PythonFile
 from airflow_occ_provider.attempts.own_writes import Commits
-from airflow_occ_provider.attempts.preflight import resume_unwatched
 from airflow_occ_provider.attempts.preparation import strategy_option
-from airflow_occ_provider.attempts.protected_try import ProtectedTry
+from airflow_occ_provider.attempts.rivals import resume_unwatched
+from airflow_occ_provider.attempts.scope import Isolation
 from airflow_occ_provider.attempts.submission import refuse_contradictions
 from airflow_occ_provider.attempts.waits import DriverEvent, WaitNeeded
-from airflow_occ_provider.attempts.write import Write
-from airflow_occ_provider.attempts.write_policy import WritePolicy
-from airflow_occ_provider.attempts.write_spec import WriteSpec
+from airflow_occ_provider.attempts.write import ProtectedTry, Write
+from airflow_occ_provider.attempts.write_spec import (
+    WritePolicy,
+    WriteSpec,
+    constant_options,
+    refuse_foreign,
+    refuse_unfit,
+)
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.driver_output import HudiDriverLink
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook

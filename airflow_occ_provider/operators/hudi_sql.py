@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_occ_provider.attempts.choices import refuse_foreign
 from airflow_occ_provider.attempts.jobs import Job, Sql
 from airflow_occ_provider.attempts.sql_text import refuse_sql
 from airflow_occ_provider.attempts.typed_values import has_template
+from airflow_occ_provider.attempts.write_spec import refuse_foreign
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 
 if TYPE_CHECKING:

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_occ_provider.attempts.choices import (
-    refuse_foreign,
-)
-from airflow_occ_provider.attempts.jobs import Job, MainClass
-from airflow_occ_provider.attempts.streamer import streamer_arguments
+from airflow_occ_provider.attempts.jobs import Job, MainClass, streamer_arguments
+from airflow_occ_provider.attempts.write_spec import refuse_foreign
 from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 

@@ -6,9 +6,14 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_occ_provider.attempts.choices import choice, refuse_foreign
-from airflow_occ_provider.attempts.service_attempt import PARTITION_OPTIONS, serve
-from airflow_occ_provider.attempts.service_plans import ServiceTask, named_plans, refuse_instants
+from airflow_occ_provider.attempts.service_attempt import (
+    PARTITION_OPTIONS,
+    ServiceTask,
+    named_plans,
+    refuse_instants,
+    serve,
+)
+from airflow_occ_provider.attempts.write_spec import choice, refuse_foreign
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.table_service import DeadPlan, Service, ServiceOp
 from airflow_occ_provider.in_driver import table_service as service_job

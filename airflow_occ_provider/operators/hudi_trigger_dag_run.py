@@ -16,14 +16,10 @@ from airflow_occ_provider.assets.commit_runs import (
     refuse_unusable_name,
 )
 from airflow_occ_provider.assets.consumers import Consumer, consumer_asset, failing_for_good
-from airflow_occ_provider.attempts.new_commits import (
-    CommitFilter,
-    beginning,
-    seen_before,
-)
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
+from airflow_occ_provider.reading.new_commits import CommitFilter, beginning, seen_before
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.task.arguments import TypedArguments
 

@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_occ_provider.attempts.choices import (
-    choice,
-)
-from airflow_occ_provider.attempts.claim import Isolation
 from airflow_occ_provider.attempts.jobs import Job, MainClass, PythonFile
 from airflow_occ_provider.attempts.own_writes import Commits
-from airflow_occ_provider.attempts.write_spec import refuse_unqueued
+from airflow_occ_provider.attempts.scope import Isolation
+from airflow_occ_provider.attempts.write_spec import choice, refuse_unqueued
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
 from airflow_occ_provider.task.lineage import table_to_write, written_table

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperator
 
-from airflow_occ_provider.attempts.admission import AdmissionRequest
 from airflow_occ_provider.attempts.journal import now_ms
+from airflow_occ_provider.attempts.try_lease import AdmissionRequest
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, lock_hook
 from airflow_occ_provider.leases.rules import Scope

@@ -14,8 +14,7 @@ from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.outcome import Outcome, Stop, timeout_line
-from airflow_occ_provider.attempts.site import Site, read_site
-from airflow_occ_provider.attempts.start_limit import StartLimit
+from airflow_occ_provider.attempts.site import Site, StartLimit, read_site
 from airflow_occ_provider.attempts.submission import SparkJob, Submission, refuse_unproven
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.attempts.waits import DriverEvent

@@ -9,15 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import NEVER_EXPIRE, PokeReturnValue  # type: ignore[attr-defined]
 
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.new_commits import (
-    CommitFilter,
-    beginning,
-    event_of,
-    new_commits,
-)
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
+from airflow_occ_provider.reading.new_commits import CommitFilter, beginning, event_of, new_commits
 from airflow_occ_provider.sensors.base import DEFERRABLE, HudiSensor
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
-from airflow_occ_provider.attempts.start_limit import late_start
+from airflow_occ_provider.attempts.site import late_start
 from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.driver.attempt import (

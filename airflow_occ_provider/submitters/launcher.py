@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import psutil
 
-from airflow_occ_provider.attempts.start_limit import StartLimit, late_start
+from airflow_occ_provider.attempts.site import StartLimit, late_start
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.submitters import gate
 from airflow_occ_provider.submitters.flag import Flag

@@ -10,9 +10,8 @@ from functools import cached_property, partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
-from airflow_occ_provider.attempts.site import Site
+from airflow_occ_provider.attempts.site import Site, StartLimit
 from airflow_occ_provider.attempts.staging import offered
-from airflow_occ_provider.attempts.start_limit import StartLimit
 from airflow_occ_provider.attempts.submission import (
     IDENTITY_VARIABLE,
     SparkJob,

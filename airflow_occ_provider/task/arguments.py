@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_occ_provider.attempts.choices import choice
-from airflow_occ_provider.attempts.claim import Isolation
-from airflow_occ_provider.attempts.new_commits import refuse_unknown_labels
+from airflow_occ_provider.attempts.scope import Isolation
 from airflow_occ_provider.attempts.typed_values import (
     duration,
     has_template,
@@ -20,6 +18,8 @@ from airflow_occ_provider.attempts.typed_values import (
     switch,
     words,
 )
+from airflow_occ_provider.attempts.write_spec import choice
+from airflow_occ_provider.reading.new_commits import refuse_unknown_labels
 from airflow_occ_provider.storage.address import named, named_partitions, parse_table_path
 
 if TYPE_CHECKING:

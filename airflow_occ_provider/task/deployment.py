@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import conf
 
-from airflow_occ_provider.attempts.write_policy import WritePolicy, site_fields
+from airflow_occ_provider.attempts.write_spec import WritePolicy, site_fields
 from airflow_occ_provider.leases.rules import Owner
 from airflow_occ_provider.spelling import spell_owner
 

@@ -16,8 +16,7 @@ from airflow.sdk.log import mask_secret
 
 from airflow_occ_provider.attempts.identity import Signature, UnwrittenSignature
 from airflow_occ_provider.attempts.journal import Journal
-from airflow_occ_provider.attempts.record import INSTANTS_KEY, RECORD_KEY
-from airflow_occ_provider.attempts.record_parts import TryKey
+from airflow_occ_provider.attempts.record import INSTANTS_KEY, RECORD_KEY, TryKey
 from airflow_occ_provider.bounded import bounded
 from airflow_occ_provider.errors import StateStoreError
 from airflow_occ_provider.storage.snapshot import Snapshot

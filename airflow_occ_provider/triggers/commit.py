@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_occ_provider.attempts.new_commits import (
+from airflow_occ_provider.errors import HistoryUnreadableError, OccError, TableUnreadableError
+from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
+from airflow_occ_provider.reading.new_commits import (
     CommitFilter,
     NewCommits,
     beginning,
     event_of,
     new_commits,
 )
-from airflow_occ_provider.errors import HistoryUnreadableError, OccError, TableUnreadableError
-from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.triggers.base import WaitingTrigger

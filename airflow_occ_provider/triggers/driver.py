@@ -17,7 +17,7 @@ from airflow.sdk.log import redact  # type: ignore[attr-defined]
 from airflow.triggers.base import TriggerEvent
 
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
-from airflow_occ_provider.attempts.guards.table_views import TableViews
+from airflow_occ_provider.attempts.guards.table_guards import TableViews
 from airflow_occ_provider.attempts.outcome import Outcome, Stop, timeout_line
 from airflow_occ_provider.attempts.remote_watch import RemoteWatch
 from airflow_occ_provider.attempts.submitter import (

@@ -8,9 +8,9 @@ from typing import Any
 
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.outcome import Outcome
-from airflow_occ_provider.attempts.overview.values import TableState
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.reading.table_state import TableState
 from airflow_occ_provider.ui.shared_read import SharedValue
 from airflow_occ_provider.ui.table_readers import REQUEST_TIMEOUT_S, SHOWN_S
 from airflow_occ_provider.ui.table_reads import TableReading

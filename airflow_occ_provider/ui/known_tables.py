@@ -14,9 +14,9 @@ from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from sqlalchemy import Select, and_, func, select
 
-from airflow_occ_provider.attempts.claim import HINTS
 from airflow_occ_provider.attempts.identity import Signature, TaskKey
 from airflow_occ_provider.attempts.record import INSTANTS_KEY
+from airflow_occ_provider.attempts.scope import HINTS
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.leases.rules import QueuedRequest
 from airflow_occ_provider.storage.address import canonical_table

@@ -22,10 +22,10 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
-from airflow_occ_provider.attempts.overview.values import TableState
 from airflow_occ_provider.bounded import bounded
 from airflow_occ_provider.errors import OccError, StorageStalledError
 from airflow_occ_provider.hudi.doctor.finding import Finding
+from airflow_occ_provider.reading.table_state import TableState
 from airflow_occ_provider.ui.known_tables import TableSource
 from airflow_occ_provider.ui.table_readers import KEPT_S, LocalReaders
 

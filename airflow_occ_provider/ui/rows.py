@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from airflow_occ_provider.attempts.claim import HINTS
-from airflow_occ_provider.attempts.overview.renewal import renewal
-from airflow_occ_provider.attempts.overview.values import LiveWriter, PendingService, QueueLine
+from airflow_occ_provider.attempts.scope import HINTS
 from airflow_occ_provider.hudi.format.instant import State
 from airflow_occ_provider.leases.rules import Blocker, Scope
+from airflow_occ_provider.reading.described import renewal
+from airflow_occ_provider.reading.table_state import LiveWriter, PendingService, QueueLine
 from airflow_occ_provider.spelling import spell_span, spell_time
 from airflow_occ_provider.ui.links import Party, Viewer, of_request, of_signature
 from airflow_occ_provider.ui.view import TablePage

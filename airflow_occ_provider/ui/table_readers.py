@@ -6,12 +6,12 @@ import threading
 import time
 from typing import Protocol
 
-from airflow_occ_provider.attempts.doctor import examine
-from airflow_occ_provider.attempts.overview.read import read_state
-from airflow_occ_provider.attempts.overview.values import TableState
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.doctor.finding import Finding
+from airflow_occ_provider.reading.doctor import examine
+from airflow_occ_provider.reading.overview import read_state
+from airflow_occ_provider.reading.table_state import TableState
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.ui.known_tables import TableSource

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from airflow_occ_provider.attempts.overview.read import queue_lines
-from airflow_occ_provider.attempts.overview.values import QueueLine, TableState
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.hudi.doctor.finding import Finding
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import QueuedRequest
+from airflow_occ_provider.reading.overview import queue_lines
+from airflow_occ_provider.reading.table_state import QueueLine, TableState
 from airflow_occ_provider.ui.known_tables import TableSource
 from airflow_occ_provider.ui.paced_pool import PacedPool
 from airflow_occ_provider.ui.shared_read import SharedRead, SharedValue

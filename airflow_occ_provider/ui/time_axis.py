@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from airflow_occ_provider.attempts.overview.values import Bar, Edge
 from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.reading.table_state import Bar, Edge
 from airflow_occ_provider.spelling import spell_span, spell_time
 from airflow_occ_provider.ui.drawing import BAR, LANE, LEFT, RIGHT, TOP, Arrow, AxisRow, Mark, TimeAxis
 from airflow_occ_provider.ui.links import Party, Viewer, of_signature, task_name

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from airflow_occ_provider.attempts.overview.values import TableState
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity
 from airflow_occ_provider.leases.rules import Owner
+from airflow_occ_provider.reading.table_state import TableState
 from airflow_occ_provider.ui.links import Viewer
 
 RANGES: Mapping[str, int] = MappingProxyType({"15m": 15, "1h": 60, "6h": 360, "24h": 1440})

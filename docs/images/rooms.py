@@ -46,8 +46,9 @@ AIRFLOW = (
 CORE = (
     (Box(("standalone",), "the scheduler of a program without Airflow"),),
     (
-        Box(("submitters",), "start, follow and end a driver in a place"),
-        Box(("testing",), "tests for authors of lease stores"),
+        Box(("submitters",), "start, follow and end a driver"),
+        Box(("reading",), "tables, for people and pipelines"),
+        Box(("testing",), "tests for lease stores"),
     ),
     (
         Box(

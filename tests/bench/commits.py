@@ -22,8 +22,8 @@ from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 
-from airflow_occ_provider.attempts.new_commits import all_seen
 from airflow_occ_provider.embedded.process import EmbeddedError, Server
+from airflow_occ_provider.reading.new_commits import all_seen
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers.commit import HudiCommitTrigger
 from tests.bench.commit_load import APART, SHARED, CommitLoad

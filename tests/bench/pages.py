@@ -24,10 +24,10 @@ from math import inf
 from pathlib import Path
 from urllib.parse import parse_qs
 
-from airflow_occ_provider.attempts.doctor import examine
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.reading.doctor import examine
 from airflow_occ_provider.storage.table import HudiTable
 from tests.bench.harness import Goal, conclude
 from tests.bench.pending_tables import PendingTables

@@ -17,7 +17,7 @@ from airflow_occ_provider.attempts.earlier_tries import end_earlier_drivers
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
-from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE, TryKey
+from airflow_occ_provider.attempts.record import NOTHING_BEFORE, TryKey
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob, Submission
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.errors import NotSubmittedError, StateStoreError

@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from airflow_occ_provider.attempts.guards import early_stop
-from airflow_occ_provider.attempts.guards.earlier_writer import EarlierWriter
-from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard
-from airflow_occ_provider.attempts.guards.table_guards import TableGuards
-from airflow_occ_provider.attempts.guards.table_views import TableViews
+from airflow_occ_provider.attempts.guards.early_stop import EarlierWriter, EarlyStop, EarlyStopGuard
+from airflow_occ_provider.attempts.guards.table_guards import TableGuards, TableViews
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Stop
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE

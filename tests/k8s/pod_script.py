@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from airflow_occ_provider.attempts.start_limit import NO_LIMIT
+from airflow_occ_provider.attempts.site import NO_LIMIT
 from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.hooks.kubernetes import api_client

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
+from airflow_occ_provider.attempts.site import NO_LIMIT
 from airflow_occ_provider.attempts.staging import offered
-from airflow_occ_provider.attempts.start_limit import NO_LIMIT
 from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.submitter import Ended
 from airflow_occ_provider.hooks.kubernetes import of_pod

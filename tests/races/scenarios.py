@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from airflow_occ_provider.attempts.claim import Isolation
+from airflow_occ_provider.attempts.scope import Isolation
 from airflow_occ_provider.attempts.sql_text import read_sql
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.leases.queue import Queue

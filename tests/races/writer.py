@@ -11,8 +11,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_occ_provider.attempts.claim import Claim, Isolation
-from airflow_occ_provider.attempts.lease_audit import planned_partitions
+from airflow_occ_provider.attempts.attempt import planned_partitions
+from airflow_occ_provider.attempts.scope import Claim, Isolation
 from airflow_occ_provider.leases.keeper import Keeper
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.queue import Queue

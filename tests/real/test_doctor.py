@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_occ_provider.attempts.doctor import examine
 from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.reading.doctor import examine
 from airflow_occ_provider.storage.table import HudiTable
 from tests.support.writers import Writer
 

@@ -14,8 +14,8 @@ import sys
 
 import pytest
 
-from airflow_occ_provider.attempts.doctor import examine
 from airflow_occ_provider.hudi.doctor.finding import Severity
+from airflow_occ_provider.reading.doctor import examine
 from airflow_occ_provider.storage.table import HudiTable
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly]

@@ -10,12 +10,12 @@ import pytest
 from airflow.cli.cli_parser import get_parser
 from kazoo.client import KazooClient
 
-from airflow_occ_provider.attempts.doctor import examine
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.hudi.doctor.finding import Severity
 from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.commit_lock import ZookeeperCommitLock
+from airflow_occ_provider.reading.doctor import examine
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
 from tests.support.writers import LOCK_BASE_PATH, NO_METADATA_TABLE, Writer

@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.driver import Admitted
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.leases.keeper import Keeper

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.attempts.commit import earlier_commit
-from airflow_occ_provider.attempts.jobs import MainClass, Sql
+from airflow_occ_provider.attempts.jobs import MainClass, Sql, streamer_arguments
 from airflow_occ_provider.attempts.outcome import Outcome
-from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE
-from airflow_occ_provider.attempts.streamer import streamer_arguments
+from airflow_occ_provider.attempts.record import NOTHING_BEFORE
 from airflow_occ_provider.errors import CommitStateUnknownError
 from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.storage.table import HudiTable

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_occ_provider.attempts.jobs import MainClass, Sql
+from airflow_occ_provider.attempts.jobs import MainClass, Sql, streamer_arguments
 from airflow_occ_provider.attempts.outcome import Outcome
-from airflow_occ_provider.attempts.streamer import streamer_arguments
 from airflow_occ_provider.embedded.bundle import find_bundle
 from airflow_occ_provider.in_driver.run_main import STREAMER
 from tests.support.in_yarn import YarnStack, YarnWriter

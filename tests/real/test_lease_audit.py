@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from airflow_occ_provider.attempts.lease_audit import CommitLockAudit
+from airflow_occ_provider.attempts.attempt import CommitLockAudit
 from airflow_occ_provider.errors import MisconfigurationError
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.storage.table import HudiTable

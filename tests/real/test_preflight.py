@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_occ_provider.attempts.claim import Claim
 from airflow_occ_provider.attempts.outcome import Outcome
-from airflow_occ_provider.attempts.preflight import Preflight
+from airflow_occ_provider.attempts.rivals import Preflight
+from airflow_occ_provider.attempts.scope import Claim
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable

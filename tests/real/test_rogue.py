@@ -10,10 +10,10 @@ import time
 import pytest
 
 from airflow_occ_provider.attempts.commit import earlier_commit
-from airflow_occ_provider.attempts.doctor import examine
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.errors import DataLossError, RolledBackError
 from airflow_occ_provider.hudi.doctor.finding import Severity
+from airflow_occ_provider.reading.doctor import examine
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.processes import end_processes
 from tests.support.writers import JOB, Writer, commit_lock_held, inflight, wait_for

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.attempts.jobs import Function, MainClass
+from airflow_occ_provider.attempts.jobs import Function, MainClass, streamer_arguments
 from airflow_occ_provider.attempts.outcome import Outcome
-from airflow_occ_provider.attempts.streamer import streamer_arguments
 from airflow_occ_provider.embedded.bundle import _release_of, find_bundle
 from airflow_occ_provider.in_driver.run_main import STREAMER
 from airflow_occ_provider.storage.table import HudiTable

@@ -10,7 +10,6 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_occ_provider.attempts.claim import Claim, Isolation
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.earlier_tries import begun_attempt, end_earlier_drivers
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
@@ -19,7 +18,8 @@ from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.learned_scope import with_hint
 from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.preparation import Preparation
-from airflow_occ_provider.attempts.record_parts import TryKey
+from airflow_occ_provider.attempts.record import TryKey
+from airflow_occ_provider.attempts.scope import Claim, Isolation
 from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.submission import SparkJob, Submission
 from airflow_occ_provider.attempts.submitter import Running

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 
 from airflow_occ_provider.attempts.earlier_tries import EarlierTries
-from airflow_occ_provider.attempts.record import AttemptRecord
-from airflow_occ_provider.attempts.record_parts import TableBefore
+from airflow_occ_provider.attempts.record import AttemptRecord, TableBefore
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.task.run import open_journal

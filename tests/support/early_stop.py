@@ -7,8 +7,7 @@ import os
 from pathlib import Path
 
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard
-from airflow_occ_provider.attempts.guards.table_guards import TableGuards
-from airflow_occ_provider.attempts.guards.table_views import TableViews
+from airflow_occ_provider.attempts.guards.table_guards import TableGuards, TableViews
 from airflow_occ_provider.attempts.identity import UnwrittenSignature
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.settle import settle

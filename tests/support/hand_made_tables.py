@@ -8,7 +8,7 @@ import pytest
 
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.record_parts import TableBefore
+from airflow_occ_provider.attempts.record import TableBefore
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
 from tests.support.avro_metadata import RECORD, avro
 from tests.unit.reports import fact

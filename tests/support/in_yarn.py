@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
+from airflow_occ_provider.attempts.site import NO_LIMIT
 from airflow_occ_provider.attempts.staging import offered
-from airflow_occ_provider.attempts.start_limit import NO_LIMIT
 from airflow_occ_provider.attempts.submission import SparkJob, Submission
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder

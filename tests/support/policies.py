@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from airflow_occ_provider.attempts.write_policy import WritePolicy
+from airflow_occ_provider.attempts.write_spec import WritePolicy
 
 FIELDS = {field.name for field in fields(WritePolicy)}
 

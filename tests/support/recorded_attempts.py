@@ -10,7 +10,7 @@ from airflow_occ_provider.attempts.attempt import Attempt
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
-from airflow_occ_provider.attempts.record_parts import TryKey
+from airflow_occ_provider.attempts.record import TryKey
 from airflow_occ_provider.storage.table import HudiTable
 from tests.support.hand_made_tables import T1
 

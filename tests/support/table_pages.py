@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_occ_provider.attempts.overview.read import queue_lines
-from airflow_occ_provider.attempts.overview.values import TableState
+from airflow_occ_provider.reading.overview import queue_lines
+from airflow_occ_provider.reading.table_state import TableState
 from airflow_occ_provider.ui.links import Viewer
 from airflow_occ_provider.ui.pages import table_page
 from airflow_occ_provider.ui.view import (

@@ -21,11 +21,14 @@ from kazoo.recipe.lock import Lock
 
 from airflow_occ_provider.attempts.commit import table_before
 from airflow_occ_provider.attempts.driver import Driver
-from airflow_occ_provider.attempts.guards.earlier_writer import Announcements, EarlierWriter
-from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, EarlyStopGuard
+from airflow_occ_provider.attempts.guards.early_stop import (
+    Announcements,
+    EarlierWriter,
+    EarlyStop,
+    EarlyStopGuard,
+)
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
-from airflow_occ_provider.attempts.guards.table_guards import TableGuard, TableGuards
-from airflow_occ_provider.attempts.guards.table_views import TableViews
+from airflow_occ_provider.attempts.guards.table_guards import TableGuard, TableGuards, TableViews
 from airflow_occ_provider.attempts.identity import (
     Signature,
     UnwrittenSignature,

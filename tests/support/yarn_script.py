@@ -13,7 +13,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from airflow_occ_provider.attempts.start_limit import NO_LIMIT
+from airflow_occ_provider.attempts.site import NO_LIMIT
 from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.folder_driver import FolderDriver

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from airflow_occ_provider.attempts.log.printed import PrintedExceptions
+from airflow_occ_provider.reading.saved_log import PrintedExceptions
 
 
 def fact(name, **details):

@@ -10,11 +10,10 @@ from airflow.sdk import Variable
 from airflow.sdk.exceptions import AirflowRescheduleException
 from airflow.sdk.timezone import utcnow
 
-from airflow_occ_provider.attempts import admission as module
 from airflow_occ_provider.attempts import try_lease
-from airflow_occ_provider.attempts.admission import AdmissionRequest
-from airflow_occ_provider.attempts.record import TaskRecord
-from airflow_occ_provider.attempts.record_parts import QueueEntry
+from airflow_occ_provider.attempts import try_lease as module
+from airflow_occ_provider.attempts.record import QueueEntry, TaskRecord
+from airflow_occ_provider.attempts.try_lease import AdmissionRequest
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.errors import (
     AdmissionTimeoutError,

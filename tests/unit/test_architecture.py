@@ -53,13 +53,9 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "driver.contract": (set(), set()),
     "driver": ({"driver"}, set()),
     "attempts.submitter": ({"attempts.log.facts"}, set()),
-    "attempts.record": (
-        {"attempts.submitter", "attempts.identity", "attempts.record_parts", "storage.address"},
-        set(),
-    ),
-    "attempts.record_parts": (set(), set()),
-    "attempts.outcome": ({"attempts.log"}, set()),
-    "attempts.log": ({"attempts.log", "attempts.failure", "attempts.outcome"}, set()),
+    "attempts.record": ({"attempts.submitter", "attempts.identity", "storage.address"}, set()),
+    "attempts.outcome": ({"attempts.log", "spelling"}, set()),
+    "attempts.log": ({"attempts.log", "attempts.outcome"}, set()),
     "attempts.guards.heartbeat_alarm": ({"hudi.writer.heartbeat", "attempts.outcome"}, set()),
     "attempts.sql_text": ({"errors", "storage.address"}, {"sqlglot"}),
     "attempts": (
@@ -67,6 +63,10 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
             *{"errors", "hudi", "storage", "leases", "driver", "in_driver", "retry", "spelling"},
             *{"attempts", "bounded"},
         },
+        set(),
+    ),
+    "reading": (
+        {"bounded", "errors", "hudi", "storage", "leases", "attempts", "reading", "spelling"},
         set(),
     ),
     "submitters.gate": (set(), set()),
@@ -89,32 +89,41 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "task.lineage": ({"attempts", "storage"}, {"airflow", "openlineage"}),
     "task": (
-        {"bounded", "errors", "hudi", "storage", "leases", "attempts", "spelling", "task"},
+        {"bounded", "errors", "hudi", "storage", "leases", "attempts", "reading", "spelling", "task"},
         {"airflow"},
     ),
-    "assets": ({"errors", "hudi", "storage", "attempts", "assets"}, {"airflow"}),
+    "assets": ({"errors", "hudi", "storage", "attempts", "reading", "assets"}, {"airflow"}),
     "hooks": (
         {
-            *{"errors", "connection_form", "hudi", "storage", "leases", "attempts", "submitters"},
+            *{
+                "errors",
+                "connection_form",
+                "hudi",
+                "storage",
+                "leases",
+                "attempts",
+                "reading",
+                "submitters",
+            },
             *{"hooks", "driver", "in_driver", "spelling", "via"},
         },
         {"airflow", "kubernetes"},
     ),
     "operators": (
         {
-            *{"errors", "hudi", "storage", "leases", "attempts", "submitters", "in_driver"},
+            *{"errors", "hudi", "storage", "leases", "attempts", "reading", "submitters", "in_driver"},
             *{"task", "assets", "hooks", "operators", "triggers", "retry"},
         },
         {"airflow", "jinja2"},
     ),
     "decorators": ({"attempts", "operators"}, {"airflow"}),
     "triggers": (
-        {"errors", "hudi", "storage", "leases", "attempts", "task", "hooks", "triggers"},
+        {"errors", "hudi", "storage", "leases", "attempts", "reading", "task", "hooks", "triggers"},
         {"airflow"},
     ),
     "sensors": (
         {
-            *{"errors", "hudi", "storage", "leases", "attempts"},
+            *{"errors", "hudi", "storage", "leases", "attempts", "reading"},
             *{"task", "assets", "hooks", "triggers", "sensors"},
         },
         {"airflow"},
@@ -125,19 +134,30 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "provider_info": ({"__version__", "connection_form"}, set()),
     "cli": (
         {
-            *{"errors", "hudi", "storage", "leases", "attempts", "submitters", "spelling"},
+            *{"errors", "hudi", "storage", "leases", "attempts", "reading", "submitters", "spelling"},
             *{"task", "assets", "hooks", "cli"},
         },
         {"airflow", "rich"},
     ),
     "ui": (
         {
-            *{"errors", "hudi", "storage", "leases", "attempts", "task", "hooks", "spelling", "ui"},
+            *{
+                "errors",
+                "hudi",
+                "storage",
+                "leases",
+                "attempts",
+                "reading",
+                "task",
+                "hooks",
+                "spelling",
+                "ui",
+            },
             "bounded",
         },
         {"airflow", "fastapi", "jinja2", "sqlalchemy", "starlette"},
     ),
-    "__init__": ({"assets", "attempts.write_policy", "operators", "sensors", "triggers"}, set()),
+    "__init__": ({"assets", "attempts.write_spec", "operators", "sensors", "triggers"}, set()),
 }
 
 

@@ -12,7 +12,7 @@ import fsspec
 import pytest
 
 from airflow_occ_provider.attempts.commit import earlier_commit, find_commit
-from airflow_occ_provider.attempts.record_parts import TableBefore
+from airflow_occ_provider.attempts.record import TableBefore
 from airflow_occ_provider.errors import MetadataCorruptError, TableUnreadableError
 from airflow_occ_provider.hudi.format.archive import read_entries
 from airflow_occ_provider.hudi.format.instant import Instant, State

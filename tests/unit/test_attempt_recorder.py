@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from airflow_occ_provider.attempts import attempt_recorder
-from airflow_occ_provider.attempts.attempt_recorder import AttemptRecorder
+from airflow_occ_provider.attempts import attempt as attempt_module
+from airflow_occ_provider.attempts.attempt import AttemptRecorder
 from airflow_occ_provider.errors import StateStoreError
 from airflow_occ_provider.submitters.processes import DriverProcess
 from airflow_occ_provider.task import run as task_run
@@ -33,7 +33,7 @@ class PublishingInstance(Instance):
 def clock(monkeypatch):
     """A clock that stands until it is moved."""
     now = [0.0]
-    monkeypatch.setattr(attempt_recorder, "_monotonic", lambda: now[0])
+    monkeypatch.setattr(attempt_module, "_monotonic", lambda: now[0])
     monkeypatch.setattr(task_run, "_PAUSE_S", 0)
     return now
 

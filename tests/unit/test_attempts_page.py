@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
-from airflow_occ_provider.attempts.record_parts import Waiting
+from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord, Waiting
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.spelling import spell_span
 from airflow_occ_provider.ui.links import Viewer, table_link, task_link

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from airflow_occ_provider.attempts.preflight import find_elders
-from airflow_occ_provider.attempts.survivor import WriteStates
+from airflow_occ_provider.attempts.rivals import find_elders
+from airflow_occ_provider.attempts.waits import WriteStates
 from airflow_occ_provider.errors import StorageStalledError
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
 from airflow_occ_provider.storage import folder

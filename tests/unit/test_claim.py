@@ -5,13 +5,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from airflow_occ_provider.attempts.claim import (
-    Claim,
-    Isolation,
-    inherited,
-    known_options,
-    leases_above,
-)
+from airflow_occ_provider.attempts.scope import Claim, Isolation, inherited, known_options, leases_above
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.format.partition_path import rejection_reason
 from airflow_occ_provider.hudi.format.table_config import TableConfig

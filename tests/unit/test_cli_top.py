@@ -11,8 +11,6 @@ import pytest
 from airflow.cli.cli_parser import get_parser
 from rich.console import Console
 
-from airflow_occ_provider.attempts.overview.described import describe
-from airflow_occ_provider.attempts.overview.values import Bar, TableState
 from airflow_occ_provider.cli import top
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
@@ -20,6 +18,8 @@ from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.reading.described import describe
+from airflow_occ_provider.reading.table_state import Bar, TableState
 from airflow_occ_provider.storage.folder import TableFolder
 from tests.golden.table_archive import unpack
 from tests.support.memory_store import MemoryStore

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_occ_provider.attempts.start_limit import NO_LIMIT, StartLimit
+from airflow_occ_provider.attempts.site import NO_LIMIT, StartLimit
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, Submission
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.driver.contract import Hello

@@ -10,7 +10,7 @@ from contextlib import aclosing
 import pytest
 from airflow.models.trigger import Trigger
 
-from airflow_occ_provider.attempts.new_commits import all_seen
+from airflow_occ_provider.reading.new_commits import all_seen
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers import base, commit, shared_watch
 from airflow_occ_provider.triggers.commit import HudiCommitTrigger
@@ -247,7 +247,7 @@ def test_a_task_times_out(folder, monkeypatch):
 
 
 def test_many_commits_are_several_events(folder, store, monkeypatch):
-    monkeypatch.setattr("airflow_occ_provider.attempts.new_commits.new_commits.__defaults__", (2,))
+    monkeypatch.setattr("airflow_occ_provider.reading.new_commits.new_commits.__defaults__", (2,))
     for number in range(5):
         complete(folder, number)
     found = events(of_asset(folder, store, start="earliest"), 3)

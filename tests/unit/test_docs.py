@@ -20,7 +20,7 @@ from airflow_occ_provider import errors
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.record import INSTANTS_KEY, RECORD_KEY, TaskRecord
-from airflow_occ_provider.attempts.write_policy import WritePolicy
+from airflow_occ_provider.attempts.write_spec import WritePolicy
 from airflow_occ_provider.cli import get_cli_commands
 from airflow_occ_provider.hudi.format.table_config import SUPPORTED, TABLE_VERSIONS
 from airflow_occ_provider.hudi.writer.fate import Fate

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.attempts.doctor import examine
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
 from airflow_occ_provider.hudi.doctor import clocks, commits, rollbacks, writers
 from airflow_occ_provider.hudi.doctor.finding import Severity
@@ -18,6 +17,7 @@ from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.properties import parse_defaults
 from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
+from airflow_occ_provider.reading.doctor import examine
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
 from tests.unit.commands import run_command

@@ -7,8 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_occ_provider.attempts import doctor
-from airflow_occ_provider.attempts.doctor import examine
 from airflow_occ_provider.hudi.doctor.finding import Severity
 from airflow_occ_provider.hudi.doctor.locks import (
     LockUse,
@@ -20,6 +18,8 @@ from airflow_occ_provider.hudi.doctor.locks import (
 from airflow_occ_provider.hudi.doctor.moments import naive_ms
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
 from airflow_occ_provider.hudi.writer.storage_lock import FILE_LOCK_PROVIDER, STORAGE_LOCK_PROVIDER
+from airflow_occ_provider.reading import doctor
+from airflow_occ_provider.reading.doctor import examine
 from airflow_occ_provider.spelling import spell_time
 from tests.support.table_properties import table_properties
 from tests.unit.commands import run_command

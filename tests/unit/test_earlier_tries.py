@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.attempts.earlier_tries import EarlierTries, end_earlier_drivers
-from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE
+from airflow_occ_provider.attempts.record import NOTHING_BEFORE
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.errors import CommitStateUnknownError, DataLossError, FenceError
 from airflow_occ_provider.hooks.drivers import follower

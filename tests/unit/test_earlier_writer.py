@@ -12,7 +12,7 @@ import pytest
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, log_outcomes
 from airflow_occ_provider.attempts.identity import UnwrittenSignature
 from airflow_occ_provider.attempts.outcome import Outcome
-from airflow_occ_provider.attempts.record_parts import TryKey
+from airflow_occ_provider.attempts.record import TryKey
 from airflow_occ_provider.attempts.rivals import pending_rivals
 from airflow_occ_provider.attempts.settle import settle
 from airflow_occ_provider.attempts.write_attempt import WriteAttempt

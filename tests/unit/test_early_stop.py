@@ -10,12 +10,11 @@ import zipfile
 
 import pytest
 
-from airflow_occ_provider.attempts.attempt_recorder import log_settlement
+from airflow_occ_provider.attempts.attempt import log_settlement
 from airflow_occ_provider.attempts.guards import early_stop
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop, applied_mode
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
-from airflow_occ_provider.attempts.guards.table_guards import TableGuards
-from airflow_occ_provider.attempts.guards.table_views import TableViews
+from airflow_occ_provider.attempts.guards.table_guards import TableGuards, TableViews
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.attempts.settle import settle

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_occ_provider.attempts.failure import (
+from airflow_occ_provider.attempts.outcome import (
     LIMIT,
     UNSIGNED,
     Failure,
+    Outcome,
     brief,
     is_sentence,
     sentence,
     wasted,
 )
-from airflow_occ_provider.attempts.outcome import Outcome
 
 OWN, RIVAL = "20261122091720286", "20261122091721756"
 CONFLICT = Failure(

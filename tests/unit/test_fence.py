@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_occ_provider.attempts.audit import audit
-from airflow_occ_provider.attempts.survivor import dangling
+from airflow_occ_provider.attempts.commit import audit
+from airflow_occ_provider.attempts.waits import dangling
 from tests.support.hand_made_tables import T0, T1, add
 from tests.support.rollbacks import EARLY, LATE, MADE, ROLLBACK, attempt, mark, roll_back
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.attempts.audit import audit, audit_table
+from airflow_occ_provider.attempts.commit import audit, audit_table
 from airflow_occ_provider.hudi.conflict.evidence import infer_strategy, possible_releases
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.format.avro import decode

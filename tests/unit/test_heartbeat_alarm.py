@@ -11,8 +11,7 @@ import pytest
 
 from airflow_occ_provider.attempts.guards import heartbeat
 from airflow_occ_provider.attempts.guards.heartbeat import HeartbeatAlarm
-from airflow_occ_provider.attempts.guards.table_guards import TableGuards
-from airflow_occ_provider.attempts.guards.table_views import TableViews
+from airflow_occ_provider.attempts.guards.table_guards import TableGuards, TableViews
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Outcome, Stop

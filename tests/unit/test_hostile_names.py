@@ -8,21 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.overview.read import queue_lines
-from airflow_occ_provider.attempts.overview.values import (
-    Bar,
-    Edge,
-    LiveWriter,
-    PendingService,
-    TableState,
-)
-from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
-from airflow_occ_provider.attempts.record_parts import Waiting
+from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord, Waiting
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity
 from airflow_occ_provider.hudi.format.instant import Instant, State
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Scope
+from airflow_occ_provider.reading.overview import queue_lines
+from airflow_occ_provider.reading.table_state import Bar, Edge, LiveWriter, PendingService, TableState
 from airflow_occ_provider.ui.links import Viewer
 from airflow_occ_provider.ui.pages import attempts_page, table_page, tables_page
 from airflow_occ_provider.ui.view import (

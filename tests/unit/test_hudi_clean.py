@@ -16,8 +16,8 @@ import pytest
 from airflow.cli.cli_parser import get_parser
 from airflow.sdk.exceptions import TaskDeferred
 
-from airflow_occ_provider.attempts import clean_run as module
-from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts import cleaning as module
+from airflow_occ_provider.attempts.driver import Admitted
 from airflow_occ_provider.attempts.record import RECORD_KEY
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Ended

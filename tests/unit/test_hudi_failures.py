@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.log.saved_log import read_saved_log
 from airflow_occ_provider.attempts.outcome import REMEDIES, Outcome
+from airflow_occ_provider.reading.saved_log import read_saved_log
 from tests.unit.reports import cause, fact
 
 OWN, RIVAL = "20261122101500123", "20261122101200456"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.attempts.new_commits import CommitFilter, new_commits
 from airflow_occ_provider.errors import CheckpointLostError, ConfigurationError
 from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, CommitPosition, Order
+from airflow_occ_provider.reading.new_commits import CommitFilter, new_commits
 from airflow_occ_provider.storage.incremental import completed_writes, incremental_read
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack

@@ -15,15 +15,15 @@ from airflow.sdk import DAG
 
 from airflow_occ_provider.attempts.jobs import (
     Function,
+    JobFile,
     MainClass,
     PythonFile,
     Sql,
+    refuse_unsafe_arguments,
     spark_job,
 )
 from airflow_occ_provider.attempts.site import Site, Source
-from airflow_occ_provider.attempts.streamer import refuse_unsafe_arguments
 from airflow_occ_provider.attempts.submission import driver_input, effective_options
-from airflow_occ_provider.attempts.work import JobFile
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.options import CATALOG, SERIALIZER, SPARK_SETTINGS

@@ -13,7 +13,7 @@ import pytest
 from jsonschema import Draft7Validator
 from kubernetes.client import ApiException
 
-from airflow_occ_provider.attempts.start_limit import NO_LIMIT
+from airflow_occ_provider.attempts.site import NO_LIMIT
 from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.driver.contract import Hello

@@ -11,21 +11,19 @@ import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_occ_provider.attempts import learned_scope, write
-from airflow_occ_provider.attempts.admitted import Admitted
-from airflow_occ_provider.attempts.attempt_recorder import new_attempt
-from airflow_occ_provider.attempts.claim import Claim
+from airflow_occ_provider.attempts.attempt import new_attempt
+from airflow_occ_provider.attempts.driver import Admitted
 from airflow_occ_provider.attempts.identity import Signature, UnwrittenSignature
 from airflow_occ_provider.attempts.jobs import MainClass, PythonFile
 from airflow_occ_provider.attempts.learned_scope import with_hint
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.preparation import Preparation
-from airflow_occ_provider.attempts.record import TaskRecord
-from airflow_occ_provider.attempts.record_parts import LearnedScope
+from airflow_occ_provider.attempts.record import LearnedScope, TaskRecord
+from airflow_occ_provider.attempts.scope import Claim
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.attempts.write_attempt import WriteAttempt
-from airflow_occ_provider.attempts.write_policy import WritePolicy
-from airflow_occ_provider.attempts.write_spec import WriteSpec
+from airflow_occ_provider.attempts.write_spec import WritePolicy, WriteSpec
 from airflow_occ_provider.errors import TableUnreadableError, WriteConflictError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.in_driver.run_main import STREAMER

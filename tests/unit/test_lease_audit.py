@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_occ_provider.attempts import lease_audit
-from airflow_occ_provider.attempts.admitted import Admitted
-from airflow_occ_provider.attempts.lease_audit import audit_lease, audit_scope, planned_partitions
+from airflow_occ_provider.attempts import attempt
+from airflow_occ_provider.attempts.attempt import audit_lease, audit_scope, planned_partitions
+from airflow_occ_provider.attempts.driver import Admitted
 from airflow_occ_provider.errors import LeaseLostError, MisconfigurationError
 from airflow_occ_provider.leases.rules import Mode, Scope
 from airflow_occ_provider.storage.table import HudiTable
@@ -46,7 +46,7 @@ def test_a_completed_write_or_a_missing_table_shows_nothing(tmp_path):
 
 def test_more_partitions_than_a_lease_can_name_mean_the_whole_table(tmp_path, monkeypatch):
     table = HudiTable(str(unpack(TABLES / "live_direct.zip", tmp_path / "t")))
-    monkeypatch.setattr(lease_audit, "MOST_PARTITIONS", 1)
+    monkeypatch.setattr(attempt, "MOST_PARTITIONS", 1)
     assert planned_partitions(table, "20261121134138704") == ()
     assert planned_partitions(table, "20261121134141547") == ("p0",)
 

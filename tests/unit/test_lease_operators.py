@@ -10,7 +10,7 @@ from airflow.sdk import DAG, TaskGroup, task_group
 from airflow.sdk.bases.operator import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
-from airflow_occ_provider.attempts.claim import Isolation
+from airflow_occ_provider.attempts.scope import Isolation
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope

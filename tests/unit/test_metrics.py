@@ -20,7 +20,7 @@ from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics import stats_utils
 
 from airflow_occ_provider.attempts import journal, try_lease
-from airflow_occ_provider.attempts.attempt_recorder import AttemptRecorder
+from airflow_occ_provider.attempts.attempt import AttemptRecorder
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.outcome import Outcome

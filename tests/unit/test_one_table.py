@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.attempts.guards.one_table import OneTable
+from airflow_occ_provider.attempts.own_writes import OneTable
 from airflow_occ_provider.errors import MisconfigurationError
 from tests.unit.reports import fact
 

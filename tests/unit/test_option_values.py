@@ -9,8 +9,8 @@ import pytest
 from airflow.models.connection import Connection
 
 from airflow_occ_provider import cli
+from airflow_occ_provider.attempts.jobs import refuse_unsafe_arguments
 from airflow_occ_provider.attempts.site import ELSEWHERE, Site, Source
-from airflow_occ_provider.attempts.streamer import refuse_unsafe_arguments
 from airflow_occ_provider.attempts.submission import SparkJob, effective_options
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook

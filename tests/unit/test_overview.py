@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.attempts.overview.bars import bars, moment_ms, zone_shift_ms
-from airflow_occ_provider.attempts.overview.read import queue_lines, read_state
-from airflow_occ_provider.attempts.overview.values import Edge
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Scope
+from airflow_occ_provider.reading.overview import bars, moment_ms, queue_lines, read_state, zone_shift_ms
+from airflow_occ_provider.reading.table_state import Edge
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.log.own_instants import OwnInstants
+from airflow_occ_provider.attempts.log.driver_log import DriverLog, OwnInstants
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.errors import JobError, MisconfigurationError, WriteConflictError
 from tests.support.hand_made_tables import T0, T1, T2

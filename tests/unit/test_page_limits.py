@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from airflow_occ_provider.attempts.claim import HINTS
-from airflow_occ_provider.attempts.overview.values import TableState
+from airflow_occ_provider.attempts.scope import HINTS
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity
 from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Request, Scope
+from airflow_occ_provider.reading.table_state import TableState
 from airflow_occ_provider.ui.view import Reach
 from tests.support.table_pages import NOW, known, page, with_queue
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.overview.read import read_state
-from airflow_occ_provider.attempts.overview.values import Bar, TableState
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Scope
+from airflow_occ_provider.reading.overview import read_state
+from airflow_occ_provider.reading.table_state import Bar, TableState
 from airflow_occ_provider.spelling import spell_span
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.ui.links import Viewer

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
-from airflow_occ_provider.attempts import preflight
-from airflow_occ_provider.attempts.claim import Claim
-from airflow_occ_provider.attempts.preflight import Preflight, find_elders, refusing_states
-from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
-from airflow_occ_provider.attempts.record_parts import PreflightRecord
+from airflow_occ_provider.attempts import rivals
+from airflow_occ_provider.attempts.record import AttemptRecord, PreflightRecord, TaskRecord
+from airflow_occ_provider.attempts.rivals import Preflight, find_elders, refusing_states
+from airflow_occ_provider.attempts.scope import Claim
 from airflow_occ_provider.errors import ConfigurationError, TableUnreadableError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.format.instant import State
@@ -245,7 +244,7 @@ def test_the_job_starts_all_the_same_after_the_time_out(start, folder, store, mo
     task, context = start(preflight_timeout=timedelta(minutes=5))
     resume, trigger = waits(task, task.execute, context)
     later = trigger.deadline_ms + 1
-    monkeypatch.setattr(preflight, "now_ms", lambda: later)
+    monkeypatch.setattr(rivals, "now_ms", lambda: later)
     resume(context, {"status": "timeout"})
     assert task.ran == 1
     assert (
@@ -277,7 +276,7 @@ def test_a_table_that_becomes_unreadable_during_the_wait_ends_it(start, folder, 
         def away(*_):
             raise TableUnreadableError("the storage is away")
 
-        monkeypatch.setattr(preflight, "still_pending", away)
+        monkeypatch.setattr(rivals, "still_pending", away)
         resume(context, REACHED)
     else:
         resume(context, {"status": "error", "message": "the storage is away"})

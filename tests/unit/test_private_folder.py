@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.attempts.driver import Driver
-from airflow_occ_provider.attempts.guards.one_table import OneTable
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.own_writes import OneTable
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob
 from airflow_occ_provider.attempts.submitter import SILENCE_FACT, Running
 from airflow_occ_provider.driver.contract import FIXED_FACTS

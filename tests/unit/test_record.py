@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord
-from airflow_occ_provider.attempts.record_parts import (
+from airflow_occ_provider.attempts.record import (
     NOTHING_BEFORE,
+    RECORD_KEY,
+    AttemptRecord,
     QueueEntry,
     TableBefore,
+    TaskRecord,
     TryKey,
     Waiting,
 )

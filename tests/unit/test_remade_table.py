@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.attempts.new_commits import all_seen
 from airflow_occ_provider.errors import CheckpointLostError, NotHudiTableError
+from airflow_occ_provider.reading.new_commits import all_seen
 from airflow_occ_provider.sensors.commit import HudiCommitSensor
 from airflow_occ_provider.storage.incremental import incremental_read
 from airflow_occ_provider.storage.table import HudiTable

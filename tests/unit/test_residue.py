@@ -8,8 +8,8 @@ from posixpath import basename
 
 import pytest
 
-from airflow_occ_provider.attempts.audit import audit_table
 from airflow_occ_provider.attempts.cleaning import foresee, has_collided, verify
+from airflow_occ_provider.attempts.commit import audit_table
 from airflow_occ_provider.errors import DataLossError, MetadataCorruptError, TableUnreadableError
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.fate import Fate

@@ -12,8 +12,8 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_occ_provider.attempts.driver import Driver
-from airflow_occ_provider.attempts.failure import LIMIT
 from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.attempts.outcome import LIMIT
 from airflow_occ_provider.attempts.rivals import Rival, find_rival
 from airflow_occ_provider.attempts.write import Write
 from airflow_occ_provider.errors import WriteConflictError

@@ -13,9 +13,9 @@ from itertools import count
 import pytest
 from airflow.cli.cli_parser import get_parser
 
-from airflow_occ_provider.attempts.log.saved_log import read_saved_log as read
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION
+from airflow_occ_provider.reading.saved_log import read_saved_log as read
 from tests.golden.log_scenarios import log_scenarios
 from tests.golden.record_logs import VERSIONS
 from tests.unit.recorded_logs import (

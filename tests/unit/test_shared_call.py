@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from airflow_occ_provider.attempts.shared_call import SharedCall
+from airflow_occ_provider.attempts.guards.table_guards import SharedCall
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.triggers import driver as module
 from airflow_occ_provider.triggers.driver import shared_views

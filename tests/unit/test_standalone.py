@@ -12,8 +12,8 @@ from dataclasses import replace
 import pytest
 
 from airflow_occ_provider import standalone
-from airflow_occ_provider.attempts.claim import Isolation
 from airflow_occ_provider.attempts.own_writes import Commits
+from airflow_occ_provider.attempts.scope import Isolation
 from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.errors import ConfigurationError, StateStoreError
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_occ_provider.attempts.driver import Driver
-from airflow_occ_provider.attempts.start_limit import StartLimit, late_start
+from airflow_occ_provider.attempts.site import StartLimit, late_start
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, Submission
 from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from airflow_occ_provider.attempts.new_commits import CommitFilter, beginning, new_commits
+from airflow_occ_provider.reading.new_commits import CommitFilter, beginning, new_commits
 from airflow_occ_provider.sensors.commit import HudiCommitSensor
 from airflow_occ_provider.storage import incremental, writers
 from airflow_occ_provider.storage.incremental import incremental_read

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_occ_provider.attempts.record import AttemptRecord
-from airflow_occ_provider.attempts.record_parts import Waiting
-from airflow_occ_provider.attempts.survivor import Fence, Settled, Wait, WriteStates, judge
+from airflow_occ_provider.attempts.record import AttemptRecord, Waiting
+from airflow_occ_provider.attempts.waits import Fence, Settled, Wait, WriteStates, judge
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.submitters.processes import DriverProcess
 from tests.support.local_drivers import handle_of

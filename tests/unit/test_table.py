@@ -18,7 +18,7 @@ from airflow_occ_provider.attempts.commit import (
 )
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Outcome
-from airflow_occ_provider.attempts.record_parts import TableBefore
+from airflow_occ_provider.attempts.record import TableBefore
 from airflow_occ_provider.attempts.settle import settle
 from airflow_occ_provider.errors import (
     CommitStateUnknownError,

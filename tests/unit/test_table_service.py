@@ -12,12 +12,11 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
-from airflow_occ_provider.attempts.admitted import Admitted
-from airflow_occ_provider.attempts.claim import ServiceClaim, service_mode
+from airflow_occ_provider.attempts.driver import Admitted
 from airflow_occ_provider.attempts.journal import Journal, now_ms
 from airflow_occ_provider.attempts.preparation import Preparation
-from airflow_occ_provider.attempts.record import AttemptRecord
-from airflow_occ_provider.attempts.record_parts import TryKey
+from airflow_occ_provider.attempts.record import AttemptRecord, TryKey
+from airflow_occ_provider.attempts.scope import ServiceClaim, service_mode
 from airflow_occ_provider.attempts.service_attempt import ServiceAttempt, ServiceLimits, below, plans_of
 from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.submitter import Handle

@@ -10,7 +10,7 @@ from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, Heartbea
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.attempts.own_writes import Commits
 from airflow_occ_provider.attempts.settle import settle
-from airflow_occ_provider.attempts.survivor import dangling
+from airflow_occ_provider.attempts.waits import dangling
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.retry import ConflictRetry

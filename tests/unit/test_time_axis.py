@@ -7,8 +7,8 @@ import random
 import pytest
 
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.overview.values import Bar, Edge
 from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.reading.table_state import Bar, Edge
 from airflow_occ_provider.spelling import spell_span
 from airflow_occ_provider.ui.drawing import LANE, LEFT, RIGHT
 from airflow_occ_provider.ui.links import ANOTHER_DAG, Viewer

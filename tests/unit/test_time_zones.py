@@ -10,11 +10,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from airflow_occ_provider.attempts.audit import audit
-from airflow_occ_provider.attempts.new_commits import CommitFilter, event_of, new_commits, seen_up_to
+from airflow_occ_provider.attempts.commit import audit
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.conflict.verdict import Certainty
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order
+from airflow_occ_provider.reading.new_commits import CommitFilter, event_of, new_commits, seen_up_to
 from airflow_occ_provider.storage.conflicts import Setup, lost_conflict, possible_winners, verdicts
 from airflow_occ_provider.storage.description import describe
 from airflow_occ_provider.storage.incremental import incremental_read

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk import DAG
 
-from airflow_occ_provider.attempts.claim import Isolation
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
-from airflow_occ_provider.attempts.write_policy import WritePolicy
+from airflow_occ_provider.attempts.scope import Isolation
+from airflow_occ_provider.attempts.write_spec import WritePolicy
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
 from airflow_occ_provider.operators.hudi_incremental_read import HudiIncrementalReadOperator

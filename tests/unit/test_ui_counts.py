@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.attempts.overview.read import read_state
+from airflow_occ_provider.reading.overview import read_state
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.ui import paced_pool, table_readers, table_reads

@@ -16,8 +16,6 @@ import pytest
 from starlette.concurrency import run_in_threadpool
 
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.overview.read import queue_lines
-from airflow_occ_provider.attempts.overview.values import Bar, TableState
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.errors import (
     ConfigurationError,
@@ -28,6 +26,8 @@ from airflow_occ_provider.errors import (
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Scope
+from airflow_occ_provider.reading.overview import queue_lines
+from airflow_occ_provider.reading.table_state import Bar, TableState
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.ui import shared_read, table_readers, table_reads

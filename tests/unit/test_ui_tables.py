@@ -18,7 +18,7 @@ from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_occ_provider.attempts.claim import HINTS
+from airflow_occ_provider.attempts.scope import HINTS
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Scope
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator

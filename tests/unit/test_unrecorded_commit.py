@@ -12,7 +12,7 @@ import pytest
 from airflow_occ_provider.attempts import commit as commits
 from airflow_occ_provider.attempts.earlier_tries import EarlierTries
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.record_parts import TryKey
+from airflow_occ_provider.attempts.record import TryKey
 from airflow_occ_provider.errors import (
     CommitStateUnknownError,
     FailedAfterCommitError,

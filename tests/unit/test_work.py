@@ -15,15 +15,14 @@ from types import SimpleNamespace
 import pytest
 from airflow.dag_processing.bundles.local import LocalDagBundle
 
-from airflow_occ_provider.attempts.jobs import Function, MainClass, PythonFile, Sql
-from airflow_occ_provider.attempts.work import work_digest
+from airflow_occ_provider.attempts.jobs import Function, MainClass, PythonFile, Sql, work_digest
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.task.run import bundle_folders
 
 PROGRAM = """
 from airflow_occ_provider.attempts.jobs import Function, PythonFile
-from airflow_occ_provider.attempts.work import work_digest
+from airflow_occ_provider.attempts.jobs import work_digest
 
 names = {"a", "b", "c", "dd", "eee"}
 arguments = {"wanted": names, "nested": [{"of": frozenset(names)}], "pairs": {(1, "x"), (2, "y")}}

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_occ_provider.attempts.guards.early_stop import EarlyStop
-from airflow_occ_provider.attempts.write_policy import WritePolicy, site_fields
+from airflow_occ_provider.attempts.write_spec import WritePolicy, site_fields
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator

@@ -9,10 +9,9 @@ from datetime import timedelta
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
-from airflow_occ_provider.attempts.admitted import Admitted
+from airflow_occ_provider.attempts.driver import Admitted
 from airflow_occ_provider.attempts.outcome import Outcome
-from airflow_occ_provider.attempts.record import AttemptRecord
-from airflow_occ_provider.attempts.record_parts import NOTHING_BEFORE
+from airflow_occ_provider.attempts.record import NOTHING_BEFORE, AttemptRecord
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.errors import (
     AdmissionTimeoutError,

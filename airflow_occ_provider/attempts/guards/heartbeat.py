@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_occ_provider.attempts.guards.heartbeat_alarm import Alarm, HeartbeatState
-from airflow_occ_provider.attempts.guards.table_views import TableView
+from airflow_occ_provider.attempts.guards.table_guards import TableView
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Stop
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule

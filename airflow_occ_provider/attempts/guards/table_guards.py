@@ -1,20 +1,119 @@
-"""The guards that look at a running driver's table, in one view per period."""
+"""The guards that look at a running driver's table, in one view per period.
+
+A view has the heartbeats of the writers, and then the timeline. All that ask within a time share it.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from airflow_occ_provider.attempts.guards.table_views import TableView, TableViews
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import Stop
 from airflow_occ_provider.errors import TableUnreadableError
+from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.storage.table import HudiTable
+
+_T = TypeVar("_T")
+
+
+class SharedCall(Generic[_T]):
+    """Makes a call at most once in a period, however many threads want its answer.
+
+    A failure is an answer, too: a service that does not answer is not asked by each of its users.
+
+    :param call: the call.
+    :param period_s: seconds for which an answer is shared, from the beginning of its call.
+    """
+
+    def __init__(self, call: Callable[[], _T], period_s: float) -> None:
+        self._call = call
+        self._period_s = period_s
+        self._lock = threading.Lock()
+        self._asked_s = float("-inf")
+        self._answer: _T | None = None
+        self._error: Exception | None = None
+
+    def get(self) -> _T:
+        """Return the answer, or raise what the call raised."""
+        with self._lock:
+            if time.monotonic() - self._asked_s >= self._period_s:
+                self._ask()
+            answer = self._answer
+            error = self._error
+        if error:
+            raise error.with_traceback(None)
+        return answer  # type: ignore[return-value]
+
+    def _ask(self) -> None:
+        begun_s = time.monotonic()
+        self._answer = None
+        self._error = None
+        try:
+            self._answer = self._call()
+        except Exception as error:  # noqa: BLE001 - raised in all that ask
+            self._error = error
+            begun_s = time.monotonic()  # it may have taken longer than the period
+        self._asked_s = begun_s
+
+
+class TableView(NamedTuple):
+    """One view of a table.
+
+    :param ticks: epoch milliseconds of each heartbeat's last tick.
+    :param snapshot: of the timeline, read after the heartbeats; ``None`` if there is no table.
+    :param now_ms: epoch milliseconds just before the heartbeats were listed.
+    :param now_s: seconds of a monotonic clock just after.
+    """
+
+    ticks: Mapping[str, int]
+    snapshot: Snapshot | None
+    now_ms: int
+    now_s: float
+
+
+class TableViews:
+    """Reads a table again and again.
+
+    :param period_s: seconds for which a view is shared; by default each is a new one.
+    """
+
+    def __init__(self, table: HudiTable, period_s: float = 0.0) -> None:
+        self._table = table
+        self._snapshot: Snapshot | None = None
+        self._shared = SharedCall(self._read, period_s)
+
+    def current(self) -> TableView:
+        """Return a view that is not older than the period.
+
+        :raises TableUnreadableError: if the table cannot be read.
+        """
+        return self._shared.get()
+
+    def newest(self) -> TableView:
+        """Return a view that begins now.
+
+        :raises TableUnreadableError: if the table cannot be read.
+        """
+        return self._read()
+
+    def _read(self) -> TableView:
+        """Read the heartbeats, then the timeline: a write completed in between is not dead."""
+        now_ms = round(time.time() * 1000)
+        snapshot = self._snapshot or self._table.snapshot(missing_ok=True)
+        ticks = snapshot.heartbeats()
+        now_s = time.monotonic()
+        if not snapshot.config.exists:
+            return TableView(ticks, None, now_ms, now_s)
+        self._snapshot = self._table.snapshot(snapshot)
+        return TableView(ticks, self._snapshot, now_ms, now_s)
+
 
 _END_TIMEOUT_S = 2.0
-_T = TypeVar("_T")
 
 
 class TableGuard(Protocol):

@@ -7,7 +7,7 @@ import sys
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG, Param
 
-from airflow_occ_provider.attempts.attempt_recorder import AttemptRecorder
+from airflow_occ_provider.attempts.attempt import AttemptRecorder
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.bench.printing import ALONE, CLIENT, JOB, MASTER, UNLOGGED, VIA, note_attempt

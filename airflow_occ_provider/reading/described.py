@@ -6,15 +6,44 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.overview.renewal import describe_renewal
-from airflow_occ_provider.attempts.overview.values import (
+from airflow_occ_provider.leases.rules import Owner, QueuedRequest
+from airflow_occ_provider.reading.table_state import (
     Bar,
     LiveWriter,
     PendingService,
     QueueLine,
     TableState,
 )
-from airflow_occ_provider.leases.rules import Owner
+from airflow_occ_provider.spelling import spell_expiry, spell_span
+
+
+def describe_renewal(queued: QueuedRequest, now_ms: int) -> dict[str, Any]:
+    """Return the renewal as JSON values; ``None`` for what is not known.
+
+    :param now_ms: epoch milliseconds.
+    """
+    return {
+        "renewed_ms": queued.renewed_ms or None,
+        "expires_ms": queued.expires_ms or None,
+        "claimed": queued.is_claimed,
+        "renewal": list(renewal(queued, now_ms)),
+    }
+
+
+def renewal(queued: QueuedRequest, now_ms: int) -> tuple[str, ...]:
+    """Return the renewal in words; none if the lock service does not tell.
+
+    :param now_ms: epoch milliseconds; a clock that differs from the lock service's shifts the spans.
+    """
+    if not queued.renewed_ms:
+        return ()
+    words = [f"renewed {spell_span(now_ms - queued.renewed_ms)} ago"]
+    if queued.expires_ms:
+        words.append(spell_expiry(queued.expires_ms - now_ms))
+    if queued.is_claimed:
+        words.append("kept for its next process")
+    return tuple(words)
+
 
 MOST_PARTITIONS, MOST_BLOCKERS = 20, 5
 

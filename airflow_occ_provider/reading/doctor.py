@@ -9,15 +9,11 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 
-from airflow_occ_provider.attempts.audit import Loss, audit_table
-from airflow_occ_provider.attempts.lock_connection import LockConnection
+from airflow_occ_provider.attempts.commit import Loss, audit_table
+from airflow_occ_provider.attempts.locks import LockConnection
 from airflow_occ_provider.errors import HistoryUnreadableError
 from airflow_occ_provider.hudi.conflict.evidence import is_non_blocking
-from airflow_occ_provider.hudi.conflict.operation import (
-    ConcurrentOperation,
-    Times,
-    completed_operation,
-)
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, Times, completed_operation
 from airflow_occ_provider.hudi.doctor import clocks, commits, damage, locks, rollbacks, writers
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity, some
 from airflow_occ_provider.hudi.doctor.locks import LockUse, OtherLock
@@ -35,11 +31,7 @@ from airflow_occ_provider.storage.residue import residues
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.unnamed_files import UnnamedFiles, unnamed_files
-from airflow_occ_provider.storage.writers import (
-    pending_actions,
-    pending_table_services,
-    pending_writers,
-)
+from airflow_occ_provider.storage.writers import pending_actions, pending_table_services, pending_writers
 
 STUCK_AFTER_MS = 6 * 3_600_000
 MOST_COMMITS = 30  # hoodie.keep.max.commits of Hudi 1.2.0

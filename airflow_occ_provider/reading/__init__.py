@@ -1,0 +1,1 @@
+"""What people and pipelines read of a table; no write needs it."""
