@@ -17,9 +17,8 @@ from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submission import SparkJob, remove_leftovers
 from airflow_occ_provider.errors import FenceError
-from airflow_occ_provider.hudi.writer.fate import Fate, Writer
+from airflow_occ_provider.hudi.writer.fate import Fate, Kind, Residue, Writer
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.writer.residue import Kind, Residue
 from airflow_occ_provider.in_driver import clean as clean_job
 from airflow_occ_provider.storage.residue import residues
 from airflow_occ_provider.storage.table import HudiTable

@@ -26,7 +26,7 @@ from airflow_occ_provider.hudi.conflict.operation import is_before
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import Instant
-from airflow_occ_provider.hudi.writer.residue import procedure_call
+from airflow_occ_provider.hudi.writer.fate import procedure_call
 from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable

@@ -1,4 +1,4 @@
-"""One driver: recorded, started under its lease, watched, and ended with all its processes."""
+"""One driver: recorded, started under a lease, watched, and ended."""
 
 from __future__ import annotations
 

@@ -43,9 +43,9 @@ from airflow_occ_provider.storage.address import canonical_table, parse_table_pa
 
 if TYPE_CHECKING:
     from airflow_occ_provider.leases.commit_lock import CommitLock
-    from airflow_occ_provider.leases.metastore.locks import MetastoreCommitLock
+    from airflow_occ_provider.leases.metastore.lock_log import MetastoreCommitLock
     from airflow_occ_provider.leases.queue import Queue
-    from airflow_occ_provider.leases.zookeeper.commit_lock import ZookeeperCommitLock
+    from airflow_occ_provider.leases.zookeeper.store import ZookeeperCommitLock
 
 
 _RETRIES_A_MINUTE = 60 // RETRY_S
@@ -129,7 +129,7 @@ class ZookeeperLock:
 
     def view(self, _table: str, table_name: str, /) -> ZookeeperCommitLock:
         """Open a view of the lock."""
-        from airflow_occ_provider.leases.zookeeper.commit_lock import ZookeeperCommitLock
+        from airflow_occ_provider.leases.zookeeper.store import ZookeeperCommitLock
 
         return ZookeeperCommitLock(self.access, self.base_path, table_name, self.access.session())
 
@@ -163,7 +163,7 @@ class MetastoreLock:
     def view(self, table: str, _table_name: str, /) -> MetastoreCommitLock:
         """Open a view of the lock."""
         require_client()
-        from airflow_occ_provider.leases.metastore.locks import MetastoreCommitLock
+        from airflow_occ_provider.leases.metastore.lock_log import MetastoreCommitLock
 
         return MetastoreCommitLock(self.access, self.database, self._name_of(table))
 

@@ -12,8 +12,7 @@ from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.facts import Entry, is_logged_by
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.errors import ConfigurationError, MisconfigurationError
-from airflow_occ_provider.hudi.format.instant import Instant
-from airflow_occ_provider.hudi.format.instant_time import naive_ms
+from airflow_occ_provider.hudi.format.instant import Instant, naive_ms
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.address import may_be_one_table, parse_table_path

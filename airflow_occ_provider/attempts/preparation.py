@@ -15,7 +15,7 @@ from airflow_occ_provider.attempts.submission import SparkJob, effective_options
 from airflow_occ_provider.attempts.write_spec import WritePolicy
 from airflow_occ_provider.errors import ConfigurationError, RestorePendingError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
-from airflow_occ_provider.hudi.doctor.pending import FINISH_RESTORE
+from airflow_occ_provider.hudi.doctor.writers import FINISH_RESTORE
 from airflow_occ_provider.hudi.writer import early_detection
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.options import (

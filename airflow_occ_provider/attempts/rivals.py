@@ -1,4 +1,4 @@
-"""The rivals of an attempt: the winner, those still pending, and the wait for them."""
+"""The rivals of an attempt: the winner, those still pending, and waits for them."""
 
 from __future__ import annotations
 

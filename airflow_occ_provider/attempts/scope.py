@@ -8,8 +8,7 @@ from enum import StrEnum
 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.conflict.strategy import INDEX_OPTION, STRATEGY_OPTION, Strategy
-from airflow_occ_provider.hudi.format.partition_path import rejection_reason
-from airflow_occ_provider.hudi.format.table_config import TableConfig
+from airflow_occ_provider.hudi.format.table_config import TableConfig, rejection_reason
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, is_process_local
 from airflow_occ_provider.hudi.writer.table_service import Service
 from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Scope

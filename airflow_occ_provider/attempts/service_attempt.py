@@ -37,9 +37,9 @@ from airflow_occ_provider.hudi.writer.table_service import (
     choose,
 )
 from airflow_occ_provider.storage.address import canonical_table
-from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.storage.writers import pending_plans, signed_plans
 
 _A_SECOND_MS = 1000
 _INSTANT = re.compile(r"\d{14,20}")

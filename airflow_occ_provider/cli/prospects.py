@@ -9,8 +9,7 @@ from typing import Any
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.cli.output import format_groups, task_text
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
-from airflow_occ_provider.hudi.conflict.prospects import Outlook, Prospect, must_lose
-from airflow_occ_provider.hudi.conflict.verdict import Certainty, Conflict
+from airflow_occ_provider.hudi.conflict.verdict import Certainty, Conflict, Outlook, Prospect, must_lose
 from airflow_occ_provider.reading.described import describe_task
 
 _MOST_RIVALS = 400

@@ -19,14 +19,12 @@ from airflow_occ_provider.cli.signers import signers
 from airflow_occ_provider.errors import MetadataCorruptError, OccError
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
-from airflow_occ_provider.hudi.doctor.pending import PendingAction
+from airflow_occ_provider.hudi.doctor.writers import PendingAction
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.writer.heartbeat import Liveness
-from airflow_occ_provider.reading.described import describe_task
+from airflow_occ_provider.reading.described import describe_instant, describe_task
 from airflow_occ_provider.spelling import spell_expiry
-from airflow_occ_provider.storage.conflicts import Setup
-from airflow_occ_provider.storage.description import describe
-from airflow_occ_provider.storage.judged import prospects_of
+from airflow_occ_provider.storage.conflicts import Setup, prospects_of
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.writers import (
@@ -143,7 +141,7 @@ def _version(text: str | None) -> tuple[int, int] | None:
 def _instant(
     snapshot: Snapshot, instant: Instant, heartbeats: Mapping[str, int], *, files: bool
 ) -> dict[str, Any]:
-    described = describe(snapshot, instant, heartbeats, files=files)
+    described = describe_instant(snapshot, instant, heartbeats, files=files)
     return described | {"task": describe_task(Signature.from_extra(described["extra"]))}
 
 

@@ -8,8 +8,7 @@ from functools import partial
 from airflow_occ_provider.attempts.submitter import Handle, Submitter
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.hudi_table import storage_of
-from airflow_occ_provider.hooks.launch import Launch
-from airflow_occ_provider.hooks.places import PlacedTask, place_type
+from airflow_occ_provider.hooks.places import Launch, PlacedTask, place_type
 from airflow_occ_provider.storage.attempt_folder import PROCESS_STORAGE, FolderStorage
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.local_place import LocalPlace

@@ -29,7 +29,7 @@ from airflow_occ_provider.reading.table_state import TableState
 from airflow_occ_provider.storage.address import fsspec_scheme, over_http, parse_table_path
 from airflow_occ_provider.storage.conflicts import Setup, verdicts
 from airflow_occ_provider.storage.incremental import IncrementalRead, incremental_read
-from airflow_occ_provider.storage.s3_requests import is_s3
+from airflow_occ_provider.storage.listing import is_s3
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import DEFAULT_TIMEOUT_S, HudiTable
 from airflow_occ_provider.storage.writers import (

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from airflow_occ_provider.attempts.submitter import Handle
-from airflow_occ_provider.hooks.launch import Launch
-from airflow_occ_provider.hooks.places import PlacedTask
+from airflow_occ_provider.hooks.places import Launch, PlacedTask
 from airflow_occ_provider.submitters.local_place import LocalPlace
 
 

@@ -22,8 +22,7 @@ from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unse
 from airflow_occ_provider.attempts.typed_values import has_template
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
-from airflow_occ_provider.hooks.launch import Launch
-from airflow_occ_provider.hooks.places import PlacedTask
+from airflow_occ_provider.hooks.places import Launch, PlacedTask
 from airflow_occ_provider.submitters.place import Place, StartedPlace
 from airflow_occ_provider.submitters.processes import DriverProcess, child_process
 from airflow_occ_provider.via import ARGUMENTS, ATTEMPT, FOLDER, RUNNER, markers_in, with_driver

@@ -6,11 +6,13 @@ from airflow.sdk import BaseHook
 
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.launch import Launch
-from airflow_occ_provider.hooks.places import PlacedTask
-from airflow_occ_provider.submitters.yarn.place import YarnPlace
-from airflow_occ_provider.submitters.yarn.resource_manager import MANAGERS_FIELD, ResourceManager
-from airflow_occ_provider.submitters.yarn.web import YarnAccess
+from airflow_occ_provider.hooks.places import Launch, PlacedTask
+from airflow_occ_provider.submitters.yarn_place import (
+    MANAGERS_FIELD,
+    ResourceManager,
+    YarnAccess,
+    YarnPlace,
+)
 
 
 def place_of_task(task: PlacedTask, launch: Launch | None) -> YarnPlace:

@@ -70,7 +70,7 @@ class HudiZookeeperLockHook(HudiLockHook):
 
         The leases and Hudi's own lock get the same text.
         """
-        from airflow_occ_provider.leases.zookeeper.hosts import connect_string
+        from airflow_occ_provider.leases.zookeeper.backend import connect_string
 
         host, port = (self._connection.host or "").strip(), self._connection.port
         if not host:

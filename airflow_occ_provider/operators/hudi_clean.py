@@ -17,7 +17,7 @@ from airflow_occ_provider.hudi.writer.fate import ENDED, Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.in_driver import clean as clean_job
 from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
-from airflow_occ_provider.operators.waits import defer
+from airflow_occ_provider.operators.task_run import defer
 from airflow_occ_provider.storage.address import named
 from airflow_occ_provider.storage.watch import Observation
 

@@ -15,8 +15,7 @@ from airflow_occ_provider.assets.consumers import Consumer, consumer_asset, fail
 from airflow_occ_provider.attempts.write_spec import choice
 from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
-from airflow_occ_provider.hudi.incremental.read_options import Release
-from airflow_occ_provider.hudi.incremental.window import MOST_COMMITS
+from airflow_occ_provider.hudi.incremental.window import MOST_COMMITS, Release
 from airflow_occ_provider.reading.new_commits import all_seen
 from airflow_occ_provider.storage.address import canonical_table, is_one_table
 from airflow_occ_provider.storage.incremental import incremental_read

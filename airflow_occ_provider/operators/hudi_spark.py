@@ -25,21 +25,18 @@ from airflow_occ_provider.attempts.write_spec import (
     refuse_unfit,
 )
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.driver_output import HudiDriverLink
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
+from airflow_occ_provider.hooks.spark import HudiDriverLink
 from airflow_occ_provider.hooks.via import ViaPlace, operator_path, refuse_beside_via
 from airflow_occ_provider.hudi.writer.options import RULES, SQL_RULES, writer_options
 from airflow_occ_provider.hudi.writer.secrets import all_secrets, redact
 from airflow_occ_provider.hudi.writer.table_service import Service
-from airflow_occ_provider.operators.airflow_task_run import AirflowTaskRun
 from airflow_occ_provider.operators.retry_policy import BudgetedRetries
-from airflow_occ_provider.operators.spark_run import SparkRun
-from airflow_occ_provider.operators.waits import defer, log_admission
+from airflow_occ_provider.operators.task_run import AirflowTaskRun, SparkRun, defer, log_admission
 from airflow_occ_provider.storage.address import named_partitions
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.task.arguments import TypedArguments
-from airflow_occ_provider.task.deployment import write_policy
-from airflow_occ_provider.task.run import hide, open_journal
+from airflow_occ_provider.task.run import hide, open_journal, write_policy
 from airflow_occ_provider.task.table_link import HudiTableLink, show_table
 
 if TYPE_CHECKING:

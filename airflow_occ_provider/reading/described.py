@@ -1,11 +1,14 @@
-"""An overview as JSON values, the same for the command and for tests of the page."""
+"""An overview and an instant as JSON values, the same for commands and tests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from airflow_occ_provider.attempts.identity import Signature
+from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
+from airflow_occ_provider.hudi.format.file_group import FileGroupId
+from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.leases.rules import Owner, QueuedRequest
 from airflow_occ_provider.reading.table_state import (
     Bar,
@@ -15,6 +18,7 @@ from airflow_occ_provider.reading.table_state import (
     TableState,
 )
 from airflow_occ_provider.spelling import spell_expiry, spell_span
+from airflow_occ_provider.storage.snapshot import Snapshot
 
 
 def describe_renewal(queued: QueuedRequest, now_ms: int) -> dict[str, Any]:
@@ -137,3 +141,48 @@ def _bar(bar: Bar) -> dict[str, Any]:
         "task": describe_task(bar.writer),
         "is_service": bar.is_service,
     }
+
+
+def describe_instant(
+    snapshot: Snapshot, instant: Instant, heartbeats: Mapping[str, int], *, files: bool
+) -> dict[str, Any]:
+    """Return the description of one instant, in Hudi's terms.
+
+    :param files: whether to list file groups, as [partition, file id], and markers.
+    :raises TableUnreadableError: if a file cannot be read or decoded.
+    """
+    metadata = _metadata(snapshot, instant)
+    return {
+        "time": instant.time,
+        "action": instant.action,
+        "state": instant.state.value,
+        "completion_time": instant.completion_time,
+        "operation": metadata.operation_type if metadata else None,
+        **(_files(snapshot, instant, metadata) if files else {}),
+        "heartbeat": heartbeats.get(instant.time),
+        "extra": {k: v for k, v in metadata.extra.items() if k.startswith("_")} if metadata else {},
+        "archived": instant.archived,
+        "damage": snapshot.reader.fault(instant.file_name)
+        or snapshot.reader.fault(instant.inflight_file or ""),
+    }
+
+
+def _files(snapshot: Snapshot, instant: Instant, metadata: CommitMetadata | None) -> dict[str, Any]:
+    markers = None if instant.completed else snapshot.markers(instant.time)
+    planned = None if instant.completed else snapshot.reader.planned(instant)
+    return {
+        "written": _pairs(metadata.file_groups if metadata else ()),
+        "replaced": _pairs(metadata.replaced if metadata else ()),
+        "planned": _pairs(planned or ()),
+        "markers": _pairs({marker.file_group for marker in markers}) if markers else None,
+    }
+
+
+def _metadata(snapshot: Snapshot, instant: Instant) -> CommitMetadata | None:
+    if not instant.is_write:
+        return None
+    return snapshot.reader.commit(instant) if instant.completed else snapshot.reader.profile(instant)
+
+
+def _pairs(groups: Iterable[FileGroupId]) -> list[list[str]]:
+    return sorted(map(list, groups))

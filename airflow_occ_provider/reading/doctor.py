@@ -12,25 +12,24 @@ from contextlib import closing
 from airflow_occ_provider.attempts.commit import Loss, audit_table
 from airflow_occ_provider.attempts.locks import LockConnection
 from airflow_occ_provider.errors import HistoryUnreadableError
-from airflow_occ_provider.hudi.conflict.evidence import is_non_blocking
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, Times, completed_operation
-from airflow_occ_provider.hudi.doctor import clocks, commits, damage, locks, rollbacks, writers
+from airflow_occ_provider.hudi.conflict.strategy import is_non_blocking
+from airflow_occ_provider.hudi.doctor import commits, locks, writers
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity, some
 from airflow_occ_provider.hudi.doctor.locks import LockUse, OtherLock
-from airflow_occ_provider.hudi.doctor.pending import stuck_actions
+from airflow_occ_provider.hudi.doctor.writers import stuck_actions
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
+from airflow_occ_provider.hudi.format.file_group import MARKERS_TYPE_FILE
 from airflow_occ_provider.hudi.format.instant import Instant
-from airflow_occ_provider.hudi.format.markers import MARKERS_TYPE_FILE
+from airflow_occ_provider.hudi.writer.fate import Kind, Residue
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, Heartbeat, HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
-from airflow_occ_provider.hudi.writer.residue import Kind, Residue
 from airflow_occ_provider.hudi.writer.storage_lock import STORAGE_LOCK_PROVIDER
 from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.lock_file import lock_file, lock_files_beside
-from airflow_occ_provider.storage.residue import residues
+from airflow_occ_provider.storage.residue import UnnamedFiles, residues, unnamed_files
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.storage.unnamed_files import UnnamedFiles, unnamed_files
 from airflow_occ_provider.storage.writers import pending_actions, pending_table_services, pending_writers
 
 STUCK_AFTER_MS = 6 * 3_600_000
@@ -66,7 +65,7 @@ def examine(
     ]
     faults = _faults(snapshot, rule)
     findings = [
-        *damage.damaged_files(faults),
+        *commits.damaged_files(faults),
         *_of_commits(snapshot, written, operations),
         *(_of_lock(table, lock, written, operations) if lock else ()),
         *_of_lock_files(table, lock),
@@ -128,8 +127,8 @@ def _of_commits(
         yield from commits.possible_duplicates(operations, has_keys=snapshot.config.has_record_keys)
     yield from commits.completion_times(snapshot.timeline)
     yield from commits.colliding_instants(snapshot.timeline)
-    yield from clocks.time_zones(operations)
-    yield from clocks.fast_clocks(operations)
+    yield from commits.time_zones(operations)
+    yield from commits.fast_clocks(operations)
     yield from writers.unsigned_writes(written)
     yield from writers.mixed_releases(snapshot.config.version, written)
 
@@ -189,12 +188,12 @@ def _of_rollbacks(
         return
     times = snapshot.times_of(timeline)
     seen_rollbacks = [
-        rollbacks.SeenRollback(_outline(instant, times), names) for instant, names in named.items()
+        commits.SeenRollback(_outline(instant, times), names) for instant, names in named.items()
     ]
     services = {instant.time for instant, commit in written.items() if commit.is_table_service}
-    yield from rollbacks.eager_rollbacks(timeline, seen_rollbacks, beats, services)
+    yield from commits.eager_rollbacks(timeline, seen_rollbacks, beats, services)
     writes = [_outline(instant, times) for instant in timeline if instant.is_write]
-    yield from rollbacks.hasty_rollbacks(timeline, seen_rollbacks, writes, rule)
+    yield from commits.hasty_rollbacks(timeline, seen_rollbacks, writes, rule)
 
 
 def _outline(instant: Instant, times: Mapping[Instant, Times]) -> ConcurrentOperation:

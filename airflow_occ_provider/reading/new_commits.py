@@ -11,8 +11,7 @@ from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.rivals import meet
 from airflow_occ_provider.errors import CheckpointLostError, ConfigurationError, TableUnreadableError
-from airflow_occ_provider.hudi.format.instant import Instant
-from airflow_occ_provider.hudi.format.instant_time import naive_ms
+from airflow_occ_provider.hudi.format.instant import Instant, naive_ms
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order
 from airflow_occ_provider.hudi.incremental.window import advanced
 from airflow_occ_provider.storage.folder import map_concurrently

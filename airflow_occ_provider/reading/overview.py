@@ -10,8 +10,12 @@ from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, Times
 from airflow_occ_provider.hudi.conflict.verdict import Certainty, Verdict
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
-from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, WRITE_ACTIONS, Instant
-from airflow_occ_provider.hudi.format.instant_time import naive_ms
+from airflow_occ_provider.hudi.format.instant import (
+    TABLE_SERVICE_ACTIONS,
+    WRITE_ACTIONS,
+    Instant,
+    naive_ms,
+)
 from airflow_occ_provider.hudi.writer.fate import Fate, Writer
 from airflow_occ_provider.leases.rules import QueuedRequest, blockers
 from airflow_occ_provider.reading.table_state import (
@@ -22,8 +26,8 @@ from airflow_occ_provider.reading.table_state import (
     QueueLine,
     TableState,
 )
+from airflow_occ_provider.storage.conflicts import Judged, judge_all
 from airflow_occ_provider.storage.folder import map_concurrently
-from airflow_occ_provider.storage.judged import Judged, judge_all
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 

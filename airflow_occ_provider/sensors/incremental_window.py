@@ -19,8 +19,8 @@ from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint
 from airflow_occ_provider.sensors.base import DEFERRABLE, HudiSensor
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.incremental import incremental_read
-from airflow_occ_provider.triggers.commit import DEFAULT_POLL_S
-from airflow_occ_provider.triggers.window import (
+from airflow_occ_provider.triggers.commit import (
+    DEFAULT_POLL_S,
     HudiIncrementalWindowTrigger,
     why_empty,
     window_facts,

@@ -13,7 +13,7 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Scope, conflicting
 from airflow_occ_provider.sensors.base import DEFERRABLE, HudiSensor
 from airflow_occ_provider.storage.address import canonical_table, named_partitions
-from airflow_occ_provider.triggers.free_scope import HudiFreeScopeTrigger
+from airflow_occ_provider.triggers.lease import HudiFreeScopeTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
 from airflow_occ_provider.errors import ConfigurationError, install_extra
-from airflow_occ_provider.hudi.format.partition_path import NOT_BELOW, is_below
+from airflow_occ_provider.hudi.format.table_config import NOT_BELOW, is_below
 
 _URL = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>/.*)?")
 # Hadoop prints a path in this form if its own configuration sets the authority.

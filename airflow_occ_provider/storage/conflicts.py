@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
+import time
 import time as clock
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from airflow_occ_provider.hudi.conflict.early_conflict import judge_early
-from airflow_occ_provider.hudi.conflict.evidence import (
+from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, completed_since_request
+from airflow_occ_provider.hudi.conflict.strategy import (
+    Duplication,
+    Rules,
+    Strategy,
+    duplications,
     infer_strategy,
     is_non_blocking,
     possible_releases,
 )
-from airflow_occ_provider.hudi.conflict.operation import (
-    ConcurrentOperation,
-    completed_since_request,
-)
-from airflow_occ_provider.hudi.conflict.strategy import Rules, Strategy
-from airflow_occ_provider.hudi.conflict.unchecked import Duplication, duplications
 from airflow_occ_provider.hudi.conflict.verdict import (
     NO_OVERWRITES,
     Certainty,
     Conflict,
     Present,
+    Prospect,
     Verdict,
     judge_by_any,
+    judge_early,
     overwrites_meet,
+    prospects,
     was_seen,
 )
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, WRITE_ACTIONS, Instant
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
-from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
+from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, Heartbeat
 from airflow_occ_provider.storage.folder import map_concurrently
-from airflow_occ_provider.storage.operations import Operations
-from airflow_occ_provider.storage.snapshot import Snapshot
+from airflow_occ_provider.storage.snapshot import Operations, Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
 _COMPARED = WRITE_ACTIONS | TABLE_SERVICE_ACTIONS
@@ -301,3 +302,60 @@ def _may_name(snapshot: Snapshot, rollback: ConcurrentOperation, ours: Concurren
         return True
     written_ms = rollback.completed_ms if instant.completed else snapshot.written_ms(instant.file_name)
     return written_ms is None or requested_ms is None or written_ms >= requested_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The pending writes and table services of a table.
+
+    :param snapshot: the table; if a heartbeat is missing or has expired, after they were listed.
+    :param pending: oldest first.
+    :param heartbeats: of these, by requested time.
+    :param verdicts: on the writes, by requested time.
+    """
+
+    snapshot: Snapshot
+    pending: tuple[ConcurrentOperation, ...]
+    heartbeats: Mapping[str, Heartbeat]
+    verdicts: Mapping[str, Verdict]
+
+
+def judge_all(
+    table: HudiTable, snapshot: Snapshot, now_ms: int, *, with_verdicts: bool = True
+) -> Judged:
+    """Return all that is pending, with the verdicts on it, in one pass.
+
+    :param with_verdicts: without them two listings are enough, and what writes touch is not read.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    operations = operations_of(table, snapshot, now_ms)
+    verdicts = judged_writes(operations) if with_verdicts else {}
+    actions = WRITE_ACTIONS | TABLE_SERVICE_ACTIONS
+    timeline = operations.snapshot.timeline
+    pending = [instant for instant in timeline if not instant.completed and instant.action in actions]
+    absent = DEFAULT_RULE.judge(None, now_ms)
+    beats = {instant.time: operations.heartbeats.get(instant.time, absent) for instant in pending}
+    if with_verdicts:
+        return Judged(operations.snapshot, tuple(operations.read(pending)), beats, verdicts)
+    maybe_clusterings = [instant for instant in pending if instant.action == "replacecommit"]
+    read = dict(zip(maybe_clusterings, operations.read(maybe_clusterings), strict=True))
+    writes = operations.outlines(pending) | read
+    return Judged(operations.snapshot, tuple(writes.values()), beats, verdicts)
+
+
+def prospects_of(
+    table: HudiTable, snapshot: Snapshot, setup: Setup = DEFAULT_SETUP, *, only: str | None = None
+) -> list[Prospect]:
+    """Return the prospects of the pending writes, oldest first, or of one.
+
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    now_ms = round(time.time() * 1000)
+    operations = operations_of(table, snapshot, now_ms)
+    verdicts = judged_writes(operations, setup)
+    writes = [
+        instant for instant in operations.snapshot.timeline.pending_writes() if instant.time in verdicts
+    ]
+    judged = [(write, verdicts[write.instant.time]) for write in operations.read(writes)]
+    all_prospects = prospects(judged, now_ms)
+    return [prospect for prospect in all_prospects if only in (None, prospect.write.instant.time)]

@@ -21,11 +21,13 @@ from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.storage.address import fsspec_url
 from airflow_occ_provider.storage.listing import (
     Listing,
+    is_s3,
     list_changes,
     list_folder,
+    list_objects,
     may_list_changes,
+    read_file,
 )
-from airflow_occ_provider.storage.s3_requests import is_s3, list_objects, read_file
 
 _REMEDY = "check that the worker can reach the storage and has permission to read it"
 # The names of HTTP's status in errors of gcsfs, adlfs and others.

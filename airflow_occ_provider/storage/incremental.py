@@ -10,17 +10,15 @@ from airflow_occ_provider.errors import CheckpointLostError, ConfigurationError
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order
-from airflow_occ_provider.hudi.incremental.read_options import (
-    Release,
-    read_options,
-    why_scanned,
-    why_unreadable,
-)
 from airflow_occ_provider.hudi.incremental.window import (
     MOST_COMMITS,
     Pending,
+    Release,
     Window,
     next_window,
+    read_options,
+    why_scanned,
+    why_unreadable,
 )
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
 from airflow_occ_provider.storage.snapshot import Snapshot

@@ -6,21 +6,23 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, cast
 
 from airflow_occ_provider.errors import MetadataCorruptError
-from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata, read_commit
-from airflow_occ_provider.hudi.format.file_group import FileGroupId
-from airflow_occ_provider.hudi.format.instant import Instant
-from airflow_occ_provider.hudi.format.plans import (
+from airflow_occ_provider.hudi.format.commit_metadata import (
+    CommitMetadata,
+    Content,
+    is_self_describing,
     read_clustering_plan,
+    read_commit,
     read_compaction_plan,
     read_deleted_names,
     read_plan_extra,
+    read_record,
     read_rolled_back_times,
 )
-from airflow_occ_provider.hudi.format.record import Content, is_self_describing, read_record
+from airflow_occ_provider.hudi.format.file_group import FileGroupId
+from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.format.table_config import TableConfig
-from airflow_occ_provider.storage.archive import Archive
+from airflow_occ_provider.storage.archive import Archive, History
 from airflow_occ_provider.storage.folder import TableFolder
-from airflow_occ_provider.storage.history import History
 
 _T = TypeVar("_T")
 _EMPTY = "is empty"

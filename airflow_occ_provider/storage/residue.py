@@ -1,14 +1,19 @@
-"""Finds the residue of dead writers in a table and its metadata table, read-only."""
+"""The residue of dead writers, and data files that no commit names; read-only."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Collection, Iterator
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from posixpath import dirname
 
-from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
+from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.writer.fate import Fate, Kind, Residue, Traces, procedure_call
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
-from airflow_occ_provider.hudi.writer.residue import Kind, Residue, Traces, procedure_call
+from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
@@ -129,3 +134,75 @@ def _remedy(snapshot: Snapshot, kind: Kind, instant: str, path: str, *, first_fi
     if snapshot.timeline.find(instant):
         return f"Hudi's archival removes it together with its instant; to remove it now: {call}"
     return call
+
+
+# Base files only: the name of a log file may have the time of an older base file in it.
+_BASE_FILE = re.compile(r"[^._][^_]*_\d+-\d+-\d+_(\d{14,17})\.(?:parquet|orc|hfile)")
+
+
+@dataclass(frozen=True, slots=True)
+class UnnamedFiles:
+    """Base files of one requested time that no commit names.
+
+    :param paths: relative to the table's base path, sorted.
+    :param are_visible: whether readers treat them as committed now: they are older than the active
+        timeline, or of one of its completed commits.
+    """
+
+    instant: str
+    paths: tuple[str, ...]
+    are_visible: bool
+
+
+def unnamed_files(
+    snapshot: Snapshot, commits: Mapping[Instant, CommitMetadata]
+) -> Iterator[UnnamedFiles]:
+    """Yield the base files that no commit names.
+
+    Only the partitions of the active timeline's commits are listed.
+
+    What a rollback that is still listed takes back is left out: its residue is found by its markers.
+    The history is read only if there are files that are older than the timeline.
+
+    :param commits: the completed writes of the snapshot, without those that cannot be decoded.
+    :raises TableUnreadableError: if the storage cannot be read.
+    """
+    partitions = {dirname(path) for metadata in commits.values() for path in metadata.paths}
+    listed = map_concurrently(snapshot.data_files, partitions)
+    later = snapshot.reload()  # an instant is requested before it writes a file
+    by_time = defaultdict[str, list[str]](list)
+    for partition, names in listed.items():
+        for name in names:
+            match = _BASE_FILE.fullmatch(name)
+            if match:
+                by_time[match[1]].append(f"{partition}/{name}".lstrip("/"))
+    named = {instant.time: frozenset(metadata.paths) for instant, metadata in commits.items()}
+    rolled_back = {requested for _, times in later.rollbacks() for requested in times}
+    first = min((write.time for write in later.timeline.completed_writes()), default="")
+    unknown = [
+        requested
+        for requested in by_time
+        if not later.timeline.find(requested) and requested not in rolled_back
+    ]
+    past = _archived_times(later, [requested for requested in unknown if requested < first])
+    for requested, paths in sorted(by_time.items()):
+        if requested in named:
+            loose = [path for path in paths if path not in named[requested]]
+        elif requested in unknown and requested not in past:
+            loose = paths
+        else:
+            continue
+        if loose:
+            yield UnnamedFiles(requested, tuple(sorted(loose)), requested in named or requested < first)
+
+
+def _archived_times(snapshot: Snapshot, times: Iterable[str]) -> frozenset[str]:
+    """Return those of some times that the history has, or is too short to have."""
+    wanted = frozenset(times)
+    if not wanted or not snapshot.has_history():
+        return frozenset()
+    history = snapshot.history()
+    oldest = min((instant.time for instant in history), default="")
+    return frozenset(instant.time for instant in history if instant.is_write) | {
+        requested for requested in wanted if not oldest or requested < oldest
+    }

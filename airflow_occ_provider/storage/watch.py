@@ -6,9 +6,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from airflow_occ_provider.hudi.writer.clock_difference import ClockDifference
 from airflow_occ_provider.hudi.writer.fate import Fate, Writer
-from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, Heartbeat, HeartbeatRule, Liveness
+from airflow_occ_provider.hudi.writer.heartbeat import (
+    DEFAULT_RULE,
+    ClockDifference,
+    Heartbeat,
+    HeartbeatRule,
+    Liveness,
+)
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 

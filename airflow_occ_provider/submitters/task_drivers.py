@@ -21,8 +21,12 @@ from airflow_occ_provider.attempts.submission import (
 )
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.driver.attempt import LIFE_S
-from airflow_occ_provider.storage.attempt_folder import PROCESS_STORAGE, FolderStorage, run_folder
-from airflow_occ_provider.storage.shared_folders import shared_folder
+from airflow_occ_provider.storage.attempt_folder import (
+    PROCESS_STORAGE,
+    FolderStorage,
+    run_folder,
+    shared_folder,
+)
 from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.local_place import end_processes_of

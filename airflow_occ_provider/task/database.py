@@ -24,7 +24,7 @@ from airflow_occ_provider.attempts.record import INSTANTS_KEY, RECORD_KEY, TaskR
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.leases.rules import Owner
 from airflow_occ_provider.storage.address import canonical_table
-from airflow_occ_provider.task.deployment import site
+from airflow_occ_provider.task.run import site
 from airflow_occ_provider.task.table_link import TABLE_KEY
 
 MOST_TASKS = 1000

@@ -35,10 +35,8 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.secrets import mask_named
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.observer import TRUSTED
-from airflow_occ_provider.triggers.base import until_earliest
-from airflow_occ_provider.triggers.lease import LeaseTrigger
-from airflow_occ_provider.triggers.shared_queue import shared_queue
-from airflow_occ_provider.triggers.threads import in_thread
+from airflow_occ_provider.triggers.base import in_thread, until_earliest
+from airflow_occ_provider.triggers.lease import LeaseTrigger, shared_queue
 
 _POLL_S = 10.0
 _VIEWS = 8  # in a heartbeat's interval

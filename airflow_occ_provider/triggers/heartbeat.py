@@ -21,9 +21,8 @@ from airflow_occ_provider.hudi.writer.heartbeat import (
 )
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.storage.watch import Observation
-from airflow_occ_provider.triggers.base import WaitingTrigger, until_earliest
+from airflow_occ_provider.triggers.base import WaitingTrigger, in_thread, until_earliest
 from airflow_occ_provider.triggers.shared_watch import SharedWatch, WriterTarget, shared_watch
-from airflow_occ_provider.triggers.threads import in_thread
 
 _WATCHER_RETRY_S = 60.0
 

@@ -1,11 +1,15 @@
-"""Triggers that wait for a lease and that keep one."""
+"""Triggers that wait for a lease, keep one, or wait for a free scope.
+
+They share one session of a lock service per connection and process.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,12 +20,113 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import TriggerEvent
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError, OccError
+from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.observer import RECENT, RENEWALS_PER_TTL, TRUSTED
 from airflow_occ_provider.leases.queue import Queue
-from airflow_occ_provider.triggers.base import HudiTrigger, until_earliest
-from airflow_occ_provider.triggers.shared_queue import shared_queue
-from airflow_occ_provider.triggers.threads import in_thread
+from airflow_occ_provider.leases.rules import QueuedRequest, Scope, conflicting
+from airflow_occ_provider.triggers.base import HudiTrigger, WaitingTrigger, in_thread, until_earliest
+
+_registry = threading.Lock()
+
+
+class _Shared:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.queue: Queue | None = None
+        self.users = 0
+
+
+_by_connection: dict[str, _Shared] = {}
+
+
+@asynccontextmanager
+async def shared_queue(lock_conn_id: str) -> AsyncIterator[Queue]:
+    """Share the queue of a connection; the last user's exit closes its session.
+
+    :raises ConfigurationError: if the connection is missing, wrong or rejected.
+    :raises LockUnreachableError: if the lock service does not answer in time.
+    """
+    entering = asyncio.ensure_future(in_thread(lock_conn_id, _enter, lock_conn_id))
+    try:
+        queue = await asyncio.shield(entering)
+    except asyncio.CancelledError:
+        entering.add_done_callback(lambda entered: _give_back(entered, lock_conn_id))
+        raise
+    try:
+        yield queue
+    finally:
+        await asyncio.shield(in_thread(lock_conn_id, _leave, lock_conn_id))
+
+
+def _give_back(entered: asyncio.Future[Queue], lock_conn_id: str) -> None:
+    """Leave on behalf of a trigger that was cancelled while it entered."""
+    if not entered.cancelled() and entered.exception() is None:
+        threading.Thread(target=_leave, args=(lock_conn_id,), daemon=True).start()
+
+
+def _enter(lock_conn_id: str) -> Queue:
+    with _registry:
+        shared = _by_connection.setdefault(lock_conn_id, _Shared())
+        shared.users += 1
+    try:
+        with shared.lock:
+            if shared.queue is None:
+                shared.queue = lock_hook(lock_conn_id).leases()
+            return shared.queue
+    except BaseException:
+        _leave(lock_conn_id)
+        raise
+
+
+def _leave(lock_conn_id: str) -> None:
+    with _registry:
+        shared = _by_connection[lock_conn_id]
+        shared.users -= 1
+        if shared.users:
+            return
+        del _by_connection[lock_conn_id]
+    with shared.lock:
+        if shared.queue:
+            shared.queue.close()
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class HudiFreeScopeTrigger(WaitingTrigger):
+    """A trigger that fires when a scope is free.
+
+    Event statuses: ``free``, ``timeout``.
+
+    :param lock_conn_id: Airflow connection of the lock service.
+    :param table: canonical base path of the table.
+    :param partitions: partition paths; ``None`` for the whole table.
+    :param poll_s: seconds between two checks.
+    :param deadline_ms: epoch milliseconds at which it times out.
+    """
+
+    lock_conn_id: str
+    table: str
+    partitions: Sequence[str] | None
+    poll_s: float
+
+    async def event(self) -> dict[str, Any]:
+        """Check the queue regularly, in a thread, until nothing conflicts."""
+        scope = Scope.of(self.table, self.partitions)
+        while True:
+            try:
+                async with shared_queue(self.lock_conn_id) as queue:
+                    # One queue for all checks: it remembers since when a request has not been renewed.
+                    while True:
+                        if not conflicting(scope, await self._live_requests(queue)):
+                            return {"status": "free"}
+                        await asyncio.sleep(self.poll_s)
+            except LockUnreachableError as error:
+                self.log.warning("Retrying: %s", error.message)
+                await asyncio.sleep(self.poll_s)
+
+    async def _live_requests(self, queue: Queue) -> Sequence[QueuedRequest]:
+        return await in_thread(self.lock_conn_id, queue.live_requests, self.table)
+
 
 _RETRY_S = 1.0
 _CHECK_S = 900.0

@@ -19,7 +19,7 @@ from airflow_occ_provider.storage.incremental import WriteListing, list_writes
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.watch import Observation, WriterWatch
 from airflow_occ_provider.task import metrics
-from airflow_occ_provider.triggers.threads import in_thread
+from airflow_occ_provider.triggers.base import in_thread
 
 T = TypeVar("T")
 

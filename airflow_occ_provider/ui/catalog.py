@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.storage.address import canonical_table
-from airflow_occ_provider.task.deployment import site
+from airflow_occ_provider.task.run import site
 from airflow_occ_provider.ui.known_tables import (
     Published,
     TableSource,

@@ -25,12 +25,8 @@ from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.storage.address import BUCKET_PACE, S3Access, open_shared_object
-from airflow_occ_provider.leases.storage.shared_ledger import StorageStore
-from airflow_occ_provider.leases.storage.shared_object import (
-    ObjectContent,
-    SharedObject,
-    SupersededError,
-)
+from airflow_occ_provider.leases.storage.backend import StorageStore
+from airflow_occ_provider.leases.storage.objects import ObjectContent, SharedObject, SupersededError
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger, LeaseTrigger
 from tests.bench.harness import Goal, conclude
 from tests.services.versitygw import EmbeddedVersitygw
@@ -147,7 +143,7 @@ async def measure(server: EmbeddedVersitygw) -> list[Goal]:
     alone, crowd, passing = (Site(server, f"s3://lake/{name}") for name in ("one", "many", "pass"))
     queues = alone.by_name | crowd.by_name | passing.by_name
     hooks = mock.patch(
-        "airflow_occ_provider.triggers.shared_queue.lock_hook",
+        "airflow_occ_provider.triggers.lease.lock_hook",
         lambda name: SimpleNamespace(leases=lambda: queues[name].queue),
     )
     with hooks, mock.patch.object(Queue, "close"):

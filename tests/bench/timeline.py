@@ -22,8 +22,8 @@ from pyarrow import parquet
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.format.timeline import Timeline
+from airflow_occ_provider.storage.archive import INSTANT_COLUMNS, History
 from airflow_occ_provider.storage.folder import TableFolder
-from airflow_occ_provider.storage.history import INSTANT_COLUMNS, History
 from airflow_occ_provider.storage.listing import list_folder
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable

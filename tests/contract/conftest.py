@@ -26,11 +26,10 @@ from werkzeug.serving import make_server
 from airflow_occ_provider.hooks import places
 from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
-from airflow_occ_provider.leases.metastore.lock_log import MetastoreStore
-from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+from airflow_occ_provider.leases.metastore.lock_log import MetastoreLocks, MetastoreStore
+from airflow_occ_provider.leases.storage.backend import StorageStore
 from airflow_occ_provider.leases.storage.bucket import BucketObject
-from airflow_occ_provider.leases.storage.folder import FolderObject
-from airflow_occ_provider.leases.storage.shared_ledger import StorageStore
+from airflow_occ_provider.leases.storage.objects import FolderObject
 from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.address import fsspec_url, open_file_system, parse_table_path

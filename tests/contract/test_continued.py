@@ -23,8 +23,9 @@ from airflow_occ_provider.errors import (
     WriteConflictError,
 )
 from airflow_occ_provider.leases.request_node import Content
-from airflow_occ_provider.triggers import base, shared_queue, threads
+from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import driver as module
+from airflow_occ_provider.triggers import lease as lease_module
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 from tests.contract.in_memory_submitter import InMemorySubmitter
 from tests.support.avro_metadata import RECORD, avro
@@ -279,7 +280,7 @@ def triggerer(monkeypatch, world):
     monkeypatch.setattr(base, "earliest_s", lambda: 0.0)
     monkeypatch.setattr(module, "_POLL_S", 0.05)
     monkeypatch.setattr(module, "follower", lambda _, **__: world.submitter())
-    monkeypatch.setattr(shared_queue, "lock_hook", lambda _: world.lock)
+    monkeypatch.setattr(lease_module, "lock_hook", lambda _: world.lock)
 
     def trigger(wait, deadline_ms=0):
         return HudiDriverTrigger(
@@ -516,7 +517,7 @@ def test_a_cluster_that_hangs_delays_no_trigger_of_another_one(world, triggerer)
         return trigger
 
     async def both():
-        hanging, many = of("http://rm1:8088", "http://rm2:8088"), range(3 * threads._THREADS)
+        hanging, many = of("http://rm1:8088", "http://rm2:8088"), range(3 * base._THREADS)
         stuck = [asyncio.create_task(hanging._asked(lambda: go_on.wait(PATIENCE_S))) for _ in many]
         try:
             here = of("http://other:8088")._asked(lambda: 7)

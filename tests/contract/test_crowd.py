@@ -10,7 +10,7 @@ import pytest
 
 from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
-from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+from airflow_occ_provider.leases.metastore.lock_log import MetastoreLocks
 from tests.crowd.locks import MemoryLocks
 from tests.crowd.mutants import MUTANTS
 from tests.crowd.run import run

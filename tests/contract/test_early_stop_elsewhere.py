@@ -15,8 +15,8 @@ from airflow_occ_provider.attempts.submitter import Ended
 from airflow_occ_provider.attempts.waits import DriverEvent
 from airflow_occ_provider.errors import WriteConflictError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
-from airflow_occ_provider.operators.waits import _trigger
-from airflow_occ_provider.triggers import base, shared_queue
+from airflow_occ_provider.operators.task_run import _trigger
+from airflow_occ_provider.triggers import base, lease
 from airflow_occ_provider.triggers import driver as module
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 from tests.support.continued_tries import PATIENCE_S, Process, World, deferred, ends
@@ -54,7 +54,7 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setattr(base, "earliest_s", lambda: 0.0)
     monkeypatch.setattr(module, "_POLL_S", 0.05)
     monkeypatch.setattr(module, "follower", lambda _, **__: one.submitter())
-    monkeypatch.setattr(shared_queue, "lock_hook", lambda _: one.lock)
+    monkeypatch.setattr(lease, "lock_hook", lambda _: one.lock)
     monkeypatch.setattr(HudiDriverTrigger, "log", logging.getLogger("trigger"))
     yield one
     go.set()

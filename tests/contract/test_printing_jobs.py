@@ -10,7 +10,7 @@ import pytest
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.driver.contract import FACTS, HUDI_FACTS
 from airflow_occ_provider.submitters import followed_driver
-from airflow_occ_provider.submitters.output import AHEAD, BATCH
+from airflow_occ_provider.submitters.launcher import AHEAD, BATCH
 from tests.support.local_drivers import local_driver
 from tests.support.observed import until
 from tests.support.offers import offer_in

@@ -11,10 +11,15 @@ import pytest
 
 from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hooks.hudi_table import storage_of
-from airflow_occ_provider.storage import shared_folders
-from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
-from airflow_occ_provider.storage.s3_requests import list_objects
-from airflow_occ_provider.storage.shared_folders import STALE_S, SharedFolder, shared_folder
+from airflow_occ_provider.storage import attempt_folder
+from airflow_occ_provider.storage.attempt_folder import (
+    STALE_S,
+    AttemptFolder,
+    SharedFolder,
+    run_folder,
+    shared_folder,
+)
+from airflow_occ_provider.storage.listing import list_objects
 
 
 class Clock:
@@ -27,7 +32,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    monkeypatch.setattr(shared_folders, "time", clock := Clock())
+    monkeypatch.setattr(attempt_folder, "time", clock := Clock())
     return clock
 
 
@@ -111,7 +116,7 @@ def test_a_folder_that_is_missing_in_a_listing_is_looked_for_again(folder_of, s3
 def test_one_driver_or_very_many_files_have_listings_of_their_own(
     folder_of, s3, clock, requests, monkeypatch
 ):
-    monkeypatch.setattr(shared_folders, "_MOST_FILES", 2)
+    monkeypatch.setattr(attempt_folder, "_MOST_FILES", 2)
     first, second = folder_of("a"), folder_of("b")
     for folder in (first, second):
         folder.write("grant", b"")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.leases.metastore.locks import LockRow, MetastoreLocks
+from airflow_occ_provider.leases.metastore.lock_log import LockRow, MetastoreLocks
 
 _LOST, _LOST_LOCKS = 0.02, 0.1
 _STALLED, _LONGEST_STALL_S = 0.03, 0.2

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
-from airflow_occ_provider.leases.ledger_store import LedgerStore
-from airflow_occ_provider.leases.metastore.lock_log import LockLog, MetastoreStore
-from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+from airflow_occ_provider.leases.ledger import LedgerStore
+from airflow_occ_provider.leases.metastore.lock_log import LockLog, MetastoreLocks, MetastoreStore
 from airflow_occ_provider.leases.queue import Queue
 from tests.crowd.client import A, B, Client
 from tests.crowd.locks import Lossy

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from airflow_occ_provider.errors import SubmitterUnreachableError
-from airflow_occ_provider.submitters.kubernetes.pod import Pod
+from airflow_occ_provider.submitters.kubernetes_place import Pod
 from tests.k8s.pod_script import api, script_pod
 from tests.k8s.spark import NAMESPACE, kubectl, prepare_namespace
 from tests.support.observed import until

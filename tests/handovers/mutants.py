@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_occ_provider.leases.lease import Status, Ticket
-from airflow_occ_provider.leases.own_nodes import OwnNodes
-from airflow_occ_provider.leases.queue import Queue
+from airflow_occ_provider.leases.queue import OwnNodes, Queue
 from airflow_occ_provider.leases.request_node import Content
 from tests.model import mutants
 

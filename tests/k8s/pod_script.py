@@ -16,8 +16,7 @@ from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.hooks.kubernetes import api_client
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
-from airflow_occ_provider.submitters.kubernetes.api import PodApi
-from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace, pod_name
+from airflow_occ_provider.submitters.kubernetes_place import KubernetesPlace, PodApi, pod_name
 from tests.contract import folder_job
 from tests.k8s import make_pod
 

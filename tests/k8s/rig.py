@@ -26,8 +26,7 @@ from airflow_occ_provider.attempts.record import RECORD_KEY
 from airflow_occ_provider.embedded.spark import spark_environment
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.submitters.kubernetes.place import IDENTITY_LABEL
-from airflow_occ_provider.submitters.kubernetes.pod import Pod
+from airflow_occ_provider.submitters.kubernetes_place import IDENTITY_LABEL, Pod
 from tests.k8s.cluster.node import ADDRESS
 from tests.k8s.conftest import Kubelet, left
 from tests.k8s.jobs.insert_rows import ROWS

@@ -19,7 +19,7 @@ from airflow_occ_provider.attempts.submitter import Ended
 from airflow_occ_provider.hooks.kubernetes import of_pod
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
-from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace
+from airflow_occ_provider.submitters.kubernetes_place import KubernetesPlace
 from tests.k8s.cluster.node import ADDRESS, API
 from tests.k8s.conftest import left
 from tests.k8s.pod_script import api

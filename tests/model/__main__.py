@@ -16,7 +16,7 @@ from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
-from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+from airflow_occ_provider.leases.metastore.lock_log import MetastoreLocks
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.store import Store
 from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess

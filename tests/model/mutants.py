@@ -11,8 +11,7 @@ from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases import request_node
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.observer import Observer
-from airflow_occ_provider.leases.own_nodes import OwnNodes
-from airflow_occ_provider.leases.queue import Queue
+from airflow_occ_provider.leases.queue import OwnNodes, Queue
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Blocker, Mode, QueuedRequest, Request
 from airflow_occ_provider.leases.store import NodeGoneError, NodeVersionError, Store

@@ -14,8 +14,8 @@ from obstore.store import S3Store
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases.keeper import Keeper
 from airflow_occ_provider.leases.queue import Queue
+from airflow_occ_provider.leases.storage.backend import StorageStore
 from airflow_occ_provider.leases.storage.bucket import BucketObject
-from airflow_occ_provider.leases.storage.shared_ledger import StorageStore
 from airflow_occ_provider.testing.lease_store import (  # noqa: F401 - the fixtures of the contract
     open_queue,
     other,

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.attempts.cleaning import foresee, verify
-from airflow_occ_provider.hudi.writer.fate import Fate
+from airflow_occ_provider.hudi.writer.fate import Fate, Kind
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.hudi.writer.residue import Kind
 from airflow_occ_provider.storage.residue import residues
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.watch import WriterWatch

@@ -16,8 +16,8 @@ from airflow_occ_provider.leases.storage.address import (
     S3Access,
     open_shared_object,
 )
-from airflow_occ_provider.leases.storage.conditions import check_conditions
-from airflow_occ_provider.leases.storage.shared_ledger import StorageStore
+from airflow_occ_provider.leases.storage.backend import StorageStore
+from airflow_occ_provider.leases.storage.objects import check_conditions
 from airflow_occ_provider.testing.lease_store import (  # noqa: F401 - the fixtures of the contract
     open_queue,
     other,

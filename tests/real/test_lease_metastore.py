@@ -16,8 +16,7 @@ from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.keeper import Keeper
 from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
-from airflow_occ_provider.leases.metastore.lock_log import MetastoreStore
-from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+from airflow_occ_provider.leases.metastore.lock_log import MetastoreLocks, MetastoreStore
 from airflow_occ_provider.leases.queue import Queue
 from tests.real.lease_holder import TTL_MS, asked
 from tests.real.queues import asks

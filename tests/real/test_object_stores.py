@@ -12,7 +12,7 @@ from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.embedded.spark import spark_environment
 from airflow_occ_provider.hudi.writer.early_detection import MARKERS_TYPE
 from airflow_occ_provider.leases.storage.bucket import BucketObject
-from airflow_occ_provider.leases.storage.shared_object import SupersededError
+from airflow_occ_provider.leases.storage.objects import SupersededError
 from airflow_occ_provider.storage.residue import residues
 from airflow_occ_provider.storage.writers import pending_writers
 from tests.conftest import SMALL_TABLES

@@ -17,8 +17,8 @@ pytestmark = [
 ]
 ASKS = """
 import json, sys
-from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
-from airflow_occ_provider.submitters.yarn.web import YarnAccess
+from airflow_occ_provider.submitters.yarn_place import ResourceManager
+from airflow_occ_provider.submitters.yarn_place import YarnAccess
 address, extra, application = sys.argv[1:]
 manager = ResourceManager([address], access=YarnAccess.of(json.loads(extra)))
 manager.kill(application)
@@ -72,7 +72,7 @@ def asked(realm, program, *arguments, ticket=True):
 def answer(realm, address):
     """What a server answers to a caller with a ticket, as the embedded YARN asks whether it is up."""
     program = (
-        "import sys; from airflow_occ_provider.submitters.yarn.web import YarnAccess; "
+        "import sys; from airflow_occ_provider.submitters.yarn_place import YarnAccess; "
         "print(YarnAccess('kerberos').ask('GET', sys.argv[1], timeout_s=10).text)"
     )
     return asked(realm, program, address).stdout

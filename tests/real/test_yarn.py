@@ -18,8 +18,12 @@ from airflow_occ_provider.errors import NotSubmittedError
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.place import Place
-from airflow_occ_provider.submitters.yarn.place import COMMON_TAG, YarnPlace, attempt_tag
-from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
+from airflow_occ_provider.submitters.yarn_place import (
+    COMMON_TAG,
+    ResourceManager,
+    YarnPlace,
+    attempt_tag,
+)
 from tests.services.yarn import EmbeddedYarn
 from tests.support.in_yarn import YarnLaunch
 from tests.support.observed import until

@@ -14,8 +14,7 @@ from airflow_occ_provider.attempts.submission import SparkJob, Submission
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
-from airflow_occ_provider.submitters.yarn.place import YarnPlace
-from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
+from airflow_occ_provider.submitters.yarn_place import ResourceManager, YarnPlace
 from tests.services.yarn import EmbeddedYarn
 from tests.support.writers import Writer
 

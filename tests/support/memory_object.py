@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from airflow_occ_provider.leases.storage.shared_object import (
-    ObjectContent,
-    SupersededError,
-    UnansweredError,
-)
+from airflow_occ_provider.leases.storage.objects import ObjectContent, SupersededError, UnansweredError
 
 LOST, REFUSED = "lost", "refused"
 

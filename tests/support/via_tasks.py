@@ -12,7 +12,8 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_occ_provider.attempts.site import ELSEWHERE
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from airflow_occ_provider.submitters import driver_start, folder_driver, followed_driver
+from airflow_occ_provider.submitters import folder_driver, followed_driver
+from airflow_occ_provider.submitters import folder_driver as folder_driver_module
 from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import driver as driver_trigger
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
@@ -89,7 +90,7 @@ def starter(folder, store, tmp_path):
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     """Have processes and triggers look at once, and often."""
-    monkeypatch.setattr(driver_start, "_GATE_S", 0.01)
+    monkeypatch.setattr(folder_driver_module, "_GATE_S", 0.01)
     monkeypatch.setattr(folder_driver, "_END_S", 0.05)
     monkeypatch.setattr(folder_driver, "_KILL_S", 0.05)
     monkeypatch.setattr(followed_driver, "_PERIODS", ((1e9, 0.0),))

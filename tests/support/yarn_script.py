@@ -17,8 +17,7 @@ from airflow_occ_provider.attempts.site import NO_LIMIT
 from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
-from airflow_occ_provider.submitters.yarn.place import YarnPlace
-from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
+from airflow_occ_provider.submitters.yarn_place import ResourceManager, YarnPlace
 from tests.contract import folder_job
 
 ROOT = Path(__file__).parents[2]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_occ_provider.submitters.yarn.place import COMMON_TAG
-from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
+from airflow_occ_provider.submitters.yarn_place import COMMON_TAG, ResourceManager
 from tests.demo import yarn_connection
 from tests.faults.rig import SETTINGS
 from tests.services.celery import CeleryAirflow

@@ -8,8 +8,7 @@ import pytest
 
 from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
-from airflow_occ_provider.leases.metastore.lock_log import MetastoreStore
-from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+from airflow_occ_provider.leases.metastore.lock_log import MetastoreLocks, MetastoreStore
 from airflow_occ_provider.leases.queue import Queue
 from tests.support.airflow_runs import error_of
 from tests.support.rows import count_rows

@@ -12,8 +12,8 @@ import pytest
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
 from airflow_occ_provider.hudi.writer.table_service import Service
 from airflow_occ_provider.in_driver import table_service as service_job
-from airflow_occ_provider.storage.service_plans import pending_plans
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.storage.writers import pending_plans
 from tests.support.airflow_runs import unpause_and_parse
 from tests.support.rows import count_rows
 from tests.support.writers import Writer, wait_for

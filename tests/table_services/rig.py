@@ -17,7 +17,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.options import writer_options
 from airflow_occ_provider.hudi.writer.table_service import Plan, PlanChoice, PlanRule, Service, choose
 from airflow_occ_provider.in_driver import table_service as service_job
-from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
+from airflow_occ_provider.storage.writers import pending_plans, signed_plans
 from tests.differential.session import start_spark
 from tests.differential.writer import Writer as Latched
 from tests.differential.writes import Row, save

@@ -10,7 +10,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
-from airflow_occ_provider.operators import airflow_task_run
+from airflow_occ_provider.operators import task_run
 from airflow_occ_provider.operators.hudi_incremental_read import WINDOW_CONF
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers import base, commit, shared_watch
@@ -49,7 +49,7 @@ def queue(monkeypatch):
     hook = SimpleNamespace(
         lock_conn_id="lock", leases=lambda: Queue(nodes), terms=lambda: terms, options=lambda _: {}
     )
-    monkeypatch.setattr(airflow_task_run, "lock_hook", lambda _: hook)
+    monkeypatch.setattr(task_run, "lock_hook", lambda _: hook)
     return nodes
 
 
@@ -98,7 +98,7 @@ def scripted(tmp_path, folder, queue, monkeypatch):
         validate=lambda: None,
         commit_lock=lambda *_: None,
     )
-    monkeypatch.setattr(airflow_task_run, "lock_hook", lambda _: hook)
+    monkeypatch.setattr(task_run, "lock_hook", lambda _: hook)
     return scripted_spark.ScriptedSpark(home, str(folder.parent))
 
 

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from airflow_occ_provider.hudi.format.instant_time import naive_ms
+from airflow_occ_provider.hudi.format.instant import naive_ms
 from airflow_occ_provider.storage.table import HudiTable
 from tests.support.table_properties import table_properties
 

@@ -28,13 +28,13 @@ from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.observer import TRUSTED
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import airflow_task_run
+from airflow_occ_provider.operators import task_run
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
-from airflow_occ_provider.operators.waits import admission_trigger, log_admission
+from airflow_occ_provider.operators.task_run import admission_trigger, log_admission
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 from airflow_occ_provider.submitters.processes import LONGEST_END_S
-from airflow_occ_provider.task import deployment
+from airflow_occ_provider.task import run
 from airflow_occ_provider.task.run import open_journal
 from tests.support.memory_store import MemoryStore
 from tests.support.policies import with_policy
@@ -83,7 +83,7 @@ def wait(request, ticket, status):
 
 def test_a_site_is_the_one_of_the_configuration(monkeypatch):
     monkeypatch.setenv("AIRFLOW__HUDI_OCC__SITE_ID", " green ")
-    assert deployment.site() == "green"
+    assert run.site() == "green"
 
 
 def test_without_one_it_follows_from_the_api_servers_address(monkeypatch):
@@ -98,7 +98,7 @@ def test_without_one_it_follows_from_the_api_servers_address(monkeypatch):
     ):
         monkeypatch.setenv("AIRFLOW__API__BASE_URL", base)
         monkeypatch.setenv("AIRFLOW__CORE__EXECUTION_API_SERVER_URL", execution)
-        sites.append(deployment.site())
+        sites.append(run.site())
     assert sites[0] == sites[1]
     assert len(set(sites)) == 4
     assert all(len(site) == 12 for site in sites)
@@ -109,14 +109,14 @@ def test_no_variable_is_read_or_made(monkeypatch):
     for method in ("get", "set", "keys", "delete"):
         monkeypatch.setattr(Variable, method, lambda *_, **__: pytest.fail("asked for a Variable"))
     ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1)
-    assert deployment.task_owner({"ti": ti}).site == deployment.site()
+    assert run.task_owner({"ti": ti}).site == run.site()
 
 
 def test_an_owner_names_its_site_and_its_request_the_try(monkeypatch, store, line):
     monkeypatch.setenv("AIRFLOW__HUDI_OCC__SITE_ID", "green")
     ti = SimpleNamespace(dag_id="d", run_id="r", task_id="t", map_index=-1)
-    assert deployment.task_owner({"ti": ti}) == Owner(("d", "r", "t"), site="green")
-    assert deployment.run_owner({"ti": ti}) == Owner(("d", "r"), "t", "green")
+    assert run.task_owner({"ti": ti}) == Owner(("d", "r", "t"), site="green")
+    assert run.run_owner({"ti": ti}) == Owner(("d", "r"), "t", "green")
     admission(store, line, try_number=3).ask([SCOPE])
     assert [one.request.incarnation for one in line.requests()] == [3]
 
@@ -281,7 +281,7 @@ def test_a_scope_that_was_rendered_empty_is_refused(scope):
 
 def test_a_lock_of_one_process_leaves_nothing_outside_the_line(store, line, monkeypatch):
     hook = SimpleNamespace(lock_conn_id="lock", leases=lambda: line)
-    monkeypatch.setattr(airflow_task_run, "lock_hook", lambda _: hook)
+    monkeypatch.setattr(task_run, "lock_hook", lambda _: hook)
     provider = "org.apache.hudi.client.transaction.lock.InProcessLockProvider"
     run = task(admission="off")._protected_run(context(store))
     admitted = run.admitted({LOCK_PROVIDER: provider})
@@ -306,7 +306,7 @@ def admitted(store, line, monkeypatch, ttl_s, **arguments):
     one = task(lock_conn_id="lock", scope=["p"], **arguments)
     terms = Terms(round(ttl_s * 1000), 60_000)
     hook = SimpleNamespace(lock_conn_id="lock", leases=lambda: line, terms=lambda: terms)
-    monkeypatch.setattr(airflow_task_run, "lock_hook", lambda _: hook)
+    monkeypatch.setattr(task_run, "lock_hook", lambda _: hook)
     run = one._protected_run(context(store))
     return run, run.admitted({})
 

@@ -71,7 +71,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "submitters.gate": (set(), set()),
     "submitters.task_drivers": ({"errors", "driver", "storage", "attempts", "submitters"}, set()),
-    "submitters.kubernetes": (
+    "submitters.kubernetes_place": (
         {"errors", "driver", "attempts", "submitters"},
         {"kubernetes", "urllib3"},
     ),

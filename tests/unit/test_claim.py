@@ -7,8 +7,7 @@ import pytest
 
 from airflow_occ_provider.attempts.scope import Claim, Isolation, inherited, known_options, leases_above
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.format.partition_path import rejection_reason
-from airflow_occ_provider.hudi.format.table_config import TableConfig
+from airflow_occ_provider.hudi.format.table_config import TableConfig, rejection_reason
 from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Request, Scope
 from airflow_occ_provider.storage.address import canonical_table, is_one_table
 from airflow_occ_provider.storage.table import HudiTable

@@ -20,7 +20,7 @@ from airflow_occ_provider.errors import LeaseLostError
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
-from airflow_occ_provider.task.deployment import site
+from airflow_occ_provider.task.run import site
 from tests.support.memory_store import MemoryStore
 from tests.support.patched import only_in
 from tests.unit import airflow_database

@@ -15,7 +15,7 @@ from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
-from airflow_occ_provider.task.deployment import site
+from airflow_occ_provider.task.run import site
 from tests.golden.table_archive import unpack
 from tests.support.memory_store import MemoryStore
 from tests.unit import airflow_database

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_occ_provider.attempts.guards.table_guards import TableViews
 from airflow_occ_provider.attempts.log.driver_log import DriverLog, OwnInstants
-from airflow_occ_provider.storage.operations import Operations
+from airflow_occ_provider.storage.snapshot import Operations
 from airflow_occ_provider.storage.table import HudiTable
 from tests.support.early_stop import Race, before_the_profile
 

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_occ_provider.hudi.conflict.evidence import (
-    infer_strategy,
-    is_non_blocking,
-    possible_releases,
-)
 from airflow_occ_provider.hudi.conflict.operation import (
     ConcurrentOperation,
     Times,
     pending_operation,
     planned_operation,
 )
-from airflow_occ_provider.hudi.conflict.strategy import Rules, Strategy
-from airflow_occ_provider.hudi.conflict.verdict import (
-    Certainty,
-    Present,
-    judge,
-    judge_by_any,
-    was_seen,
+from airflow_occ_provider.hudi.conflict.strategy import (
+    Rules,
+    Strategy,
+    infer_strategy,
+    is_non_blocking,
+    possible_releases,
 )
+from airflow_occ_provider.hudi.conflict.verdict import Certainty, Present, judge, judge_by_any, was_seen
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
-from airflow_occ_provider.hudi.format.instant import Instant, State
-from airflow_occ_provider.hudi.format.instant_time import naive_ms
-from airflow_occ_provider.hudi.format.markers import parse_marker
+from airflow_occ_provider.hudi.format.file_group import parse_marker
+from airflow_occ_provider.hudi.format.instant import Instant, State, naive_ms
 from tests.support.operations import AFTER, BEFORE, OLD, F, G, T, completed, ours, pending
 
 RELEASES = {6: (0, 15), 8: (1, 0), 9: (1, 2)}

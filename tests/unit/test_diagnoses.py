@@ -10,10 +10,10 @@ import pytest
 
 from airflow_occ_provider.attempts.preparation import refuse_pending_restore
 from airflow_occ_provider.errors import MetadataCorruptError, RestorePendingError
-from airflow_occ_provider.hudi.conflict.prospects import Outlook, must_lose
+from airflow_occ_provider.hudi.conflict.verdict import Outlook, must_lose
 from airflow_occ_provider.hudi.doctor.finding import Severity
 from airflow_occ_provider.reading.doctor import examine
-from airflow_occ_provider.storage.judged import prospects_of
+from airflow_occ_provider.storage.conflicts import prospects_of
 from tests.unit.commands import run_command
 from tests.unit.made_table import PARTITION, MadeTable
 

@@ -11,8 +11,7 @@ from airflow.sdk import DAG, BaseOperator, task
 
 import airflow_occ_provider
 from airflow_occ_provider.decorators.hudi_write import hudi_write_task
-from airflow_occ_provider.operators.keep_lease import HudiKeepLeaseOperator
-from airflow_occ_provider.operators.release_lease import HudiReleaseLeaseOperator
+from airflow_occ_provider.operators.lease import HudiKeepLeaseOperator, HudiReleaseLeaseOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 
 PUBLIC = {name: getattr(airflow_occ_provider, name) for name in airflow_occ_provider.__all__}

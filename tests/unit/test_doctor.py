@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
-from airflow_occ_provider.hudi.doctor import clocks, commits, rollbacks, writers
-from airflow_occ_provider.hudi.doctor.finding import Severity
-from airflow_occ_provider.hudi.doctor.moments import elapsed_ms, is_original, naive_ms
+from airflow_occ_provider.hudi.doctor import commits, writers
+from airflow_occ_provider.hudi.doctor.finding import Severity, elapsed_ms, is_original, naive_ms
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.properties import parse_defaults
 from airflow_occ_provider.hudi.format.timeline import Timeline
@@ -143,7 +142,7 @@ def test_zones_by_turns_are_found_and_one_change_for_good_is_not():
         write("163000", "163500", zone_ms=india),  # an hour later
         write("120000", "120500"),
     ]
-    (found,) = clocks.time_zones(turns)
+    (found,) = commits.time_zones(turns)
     assert (found.check, found.severity) == ("time_zones", Severity.ERROR)
     assert found.instants == (turns[1].instant.time,)
     assert "UTC+00:00" in found.evidence
@@ -153,17 +152,17 @@ def test_zones_by_turns_are_found_and_one_change_for_good_is_not():
         write("110000", "110500"),
         write("130000", "130500", zone_ms=HOUR_MS),
     ]
-    assert not checks(clocks.time_zones(summer))
+    assert not checks(commits.time_zones(summer))
     winter = write("143000", "143500")
-    assert not checks(clocks.time_zones([*summer, winter]))
+    assert not checks(commits.time_zones([*summer, winter]))
     planned = replace(turns[1], operation_type="COMPACT")
-    assert not checks(clocks.time_zones([turns[0], planned, turns[2]]))
+    assert not checks(commits.time_zones([turns[0], planned, turns[2]]))
 
 
 def test_a_clock_ahead_of_the_storages_is_found():
     sound = [write("100000", "100500", late_ms=800), write("110000", "110500", late_ms=-900)]
-    assert not checks(clocks.fast_clocks(sound))
-    (found,) = clocks.fast_clocks([*sound, write("120000", "120500", late_ms=-45_000)])
+    assert not checks(commits.fast_clocks(sound))
+    (found,) = commits.fast_clocks([*sound, write("120000", "120500", late_ms=-45_000)])
     assert found.instants == (f"{DAY}120000000",)
     assert "1 of 3 writers were ahead of the storage's by up to 45.0 s" in found.evidence
 
@@ -221,21 +220,21 @@ def test_a_plan_is_stuck_only_after_hours_without_a_heartbeat():
 def rolled_back(victim, at="100010", ended="100011"):
     one = instant(at, ended, "rollback")
     times = {"requested_ms": naive_ms(one.time), "completed_ms": naive_ms(one.completion_time)}
-    return rollbacks.SeenRollback(ConcurrentOperation(one, **times), frozenset({victim.time}))
+    return commits.SeenRollback(ConcurrentOperation(one, **times), frozenset({victim.time}))
 
 
 def test_a_victim_that_committed_or_ticks_was_alive():
     done, ticking = instant("100000", "100500"), instant("100001")
     timeline = Timeline((done, ticking))
     beats = {ticking: DEFAULT_RULE.judge(1000, 2000)}
-    (found,) = rollbacks.eager_rollbacks(timeline, [rolled_back(done)], {})
+    (found,) = commits.eager_rollbacks(timeline, [rolled_back(done)], {})
     assert (found.severity, found.instants[0]) == (Severity.ERROR, done.time)
     assert "which has completed: its writer was alive" in found.evidence
-    again = rollbacks.eager_rollbacks(timeline, [rolled_back(done)], {}, {done.time})
+    again = commits.eager_rollbacks(timeline, [rolled_back(done)], {}, {done.time})
     assert not checks(again)  # a table service that ran again
-    (found,) = rollbacks.eager_rollbacks(timeline, [rolled_back(ticking)], beats)
+    (found,) = commits.eager_rollbacks(timeline, [rolled_back(ticking)], beats)
     assert "which renews its heartbeat" in found.evidence
-    assert not checks(rollbacks.eager_rollbacks(timeline, [rolled_back(instant("095900"))], beats))
+    assert not checks(commits.eager_rollbacks(timeline, [rolled_back(instant("095900"))], beats))
 
 
 def test_an_early_rollback_is_found_only_right_before_a_write_and_not_after_a_commit():
@@ -244,7 +243,7 @@ def test_an_early_rollback_is_found_only_right_before_a_write_and_not_after_a_co
 
     def found(*others, seen=None, culprit=culprit):
         seen = seen or rolled_back(victim)
-        return checks(rollbacks.hasty_rollbacks(timeline, [seen], [culprit, *others], DEFAULT_RULE))
+        return checks(commits.hasty_rollbacks(timeline, [seen], [culprit, *others], DEFAULT_RULE))
 
     assert found() == ["eager_cleaner"]
     assert not found(culprit=write("100300", "100500"))

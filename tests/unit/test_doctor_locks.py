@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_occ_provider.hudi.doctor.finding import Severity
+from airflow_occ_provider.hudi.doctor.finding import Severity, naive_ms
 from airflow_occ_provider.hudi.doctor.locks import (
     LockUse,
     OtherLock,
@@ -15,7 +15,6 @@ from airflow_occ_provider.hudi.doctor.locks import (
     other_lock_options,
     unshared_lock,
 )
-from airflow_occ_provider.hudi.doctor.moments import naive_ms
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
 from airflow_occ_provider.hudi.writer.storage_lock import FILE_LOCK_PROVIDER, STORAGE_LOCK_PROVIDER
 from airflow_occ_provider.reading import doctor

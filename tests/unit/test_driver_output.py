@@ -10,7 +10,7 @@ import pytest
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.submitter import URL_FACT, Handle
 from airflow_occ_provider.errors import JobError
-from airflow_occ_provider.hooks.driver_output import FoldedOutput, HudiDriverLink, show_driver
+from airflow_occ_provider.hooks.spark import FoldedOutput, HudiDriverLink, show_driver
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from tests.support.hand_made_tables import T1
 

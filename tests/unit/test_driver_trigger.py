@@ -17,8 +17,8 @@ from airflow_occ_provider.attempts.waits import DriverWait
 from airflow_occ_provider.hooks.drivers import service_of
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from airflow_occ_provider.operators.waits import _trigger
-from airflow_occ_provider.triggers import base, threads
+from airflow_occ_provider.operators.task_run import _trigger
+from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import driver as module
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 
@@ -138,8 +138,8 @@ def test_a_driver_is_ended_though_looks_at_others_use_all_threads_of_its_service
 
     async def killed_beside_looks():
         looks = [
-            asyncio.create_task(threads.in_thread(service_of(HANDLE), answer.wait))
-            for _ in range(threads._THREADS)
+            asyncio.create_task(base.in_thread(service_of(HANDLE), answer.wait))
+            for _ in range(base._THREADS)
         ]
         try:
             await asyncio.sleep(0)  # the looks are in their threads

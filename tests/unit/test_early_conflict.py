@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_occ_provider.hudi.conflict.early_conflict import judge_early
-from airflow_occ_provider.hudi.conflict.verdict import Certainty
+from airflow_occ_provider.hudi.conflict.verdict import Certainty, judge_early
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from tests.support.operations import AFTER, BEFORE, F, G, completed, ours, pending
 

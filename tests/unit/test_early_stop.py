@@ -21,7 +21,7 @@ from airflow_occ_provider.attempts.settle import settle
 from airflow_occ_provider.errors import FailedAfterCommitError, WriteConflictError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy, strategy_of
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.storage.operations import Operations
+from airflow_occ_provider.storage.snapshot import Operations
 from airflow_occ_provider.storage.table import HudiTable
 from tests.support.early_stop import LOGGER, TABLES, Race, before_the_profile
 

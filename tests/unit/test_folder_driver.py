@@ -31,15 +31,11 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.in_driver.report import Lines
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
-from airflow_occ_provider.submitters import (
-    driver_start,
-    flag,
-    folder_driver,
-    followed_driver,
-    patience,
-)
+from airflow_occ_provider.submitters import flag, folder_driver, followed_driver
+from airflow_occ_provider.submitters import folder_driver as folder_driver_module
+from airflow_occ_provider.submitters import followed_driver as followed_driver_module
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
-from airflow_occ_provider.submitters.patience import Patience
+from airflow_occ_provider.submitters.followed_driver import Patience
 from airflow_occ_provider.submitters.place import Place
 from tests.support.patched import only_in
 from tests.unit.folder_drivers import FolderDriverOfTest
@@ -86,7 +82,7 @@ class Service(Place):
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(driver_start, "_GATE_S", 0.01)
+    monkeypatch.setattr(folder_driver_module, "_GATE_S", 0.01)
     monkeypatch.setattr(folder_driver, "_END_S", 0.05)
     monkeypatch.setattr(followed_driver, "_PERIODS", ((1e9, 0.0),))
 
@@ -214,8 +210,8 @@ class EmptyFolder:
 
 
 def test_the_longer_a_driver_is_waited_for_the_rarer_are_the_looks(monkeypatch):
-    monkeypatch.setattr(driver_start, "_GATE_S", 0.3)
-    monkeypatch.setattr(driver_start, "time", clock := Clock())
+    monkeypatch.setattr(folder_driver_module, "_GATE_S", 0.3)
+    monkeypatch.setattr(folder_driver_module, "time", clock := Clock())
     folder = EmptyFolder(clock)
     offer = Submission("runner.py", folder, PAYLOAD)
     with pytest.raises(NotSubmittedError, match="the job has not begun within"):
@@ -240,8 +236,8 @@ def test_a_rare_look_does_not_delay_what_ends_the_wait(monkeypatch, reason):
         else:
             driver.killed.set()
 
-    monkeypatch.setattr(driver_start, "_GATE_S", 0.3)
-    monkeypatch.setattr(driver_start, "time", clock := Clock(wake))
+    monkeypatch.setattr(folder_driver_module, "_GATE_S", 0.3)
+    monkeypatch.setattr(folder_driver_module, "time", clock := Clock(wake))
     offer = Submission("runner.py", EmptyFolder(clock), PAYLOAD)
     driver = FolderDriver(opened, Service(), offer, start_limit=HOUR)
     with pytest.raises(NotSubmittedError, match=reason):
@@ -258,7 +254,7 @@ def test_a_driver_that_does_not_come_is_waited_for_no_longer_than_its_limit(fold
 
 
 def test_an_operator_that_waits_and_has_returned_without_a_driver_is_an_error(folder, monkeypatch):
-    monkeypatch.setattr(driver_start, "_COMES_S", 0.05)
+    monkeypatch.setattr(folder_driver_module, "_COMES_S", 0.05)
     service = Service()
     service.waits = True
     with pytest.raises(NotSubmittedError, match="no driver of it is in the attempt's folder"):
@@ -593,7 +589,7 @@ def test_a_storage_that_fails_fast_is_asked_as_rarely_as_one_that_answers(folder
     _, _, handle = granted(folder)
     monkeypatch.setattr(followed_driver, "_PERIODS", PERIODS)
     clock, service, away = Clock(), Service(), Away(str(folder))
-    for module in (folder_driver, followed_driver, patience):
+    for module in (folder_driver, followed_driver, followed_driver_module):
         only_in(monkeypatch, module, "time", monotonic=clock.monotonic)
 
     def output(wait_s):
@@ -653,7 +649,7 @@ def test_a_kill_beside_an_operator_that_hangs_leaves_time_to_release_the_lease(
     else:
         handle = submitter.submit(lambda _: None)
         driver.join()
-    for module in (flag, folder_driver, driver_start):
+    for module in (flag, folder_driver, folder_driver_module):
         monkeypatch.setattr(module, "time", clock)
     clock.begun_s = clock.now_s
     if what == "before it is granted":
@@ -706,9 +702,9 @@ def test_a_storage_that_is_away_while_a_driver_is_granted_is_asked_again(folder)
 @pytest.fixture
 def refusing(monkeypatch):
     """A storage that refuses a grant some times; returns when, by a clock that only waits advance."""
-    monkeypatch.setattr(driver_start, "_GATE_S", 0.3)
-    monkeypatch.setattr(driver_start, "time", clock := Clock())
-    only_in(monkeypatch, patience, "time", monotonic=clock.monotonic)
+    monkeypatch.setattr(folder_driver_module, "_GATE_S", 0.3)
+    monkeypatch.setattr(folder_driver_module, "time", clock := Clock())
+    only_in(monkeypatch, followed_driver_module, "time", monotonic=clock.monotonic)
     refused_s, write = [], AttemptFolder.write
 
     def refusing(times):

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.attempts.commit import audit, audit_table
-from airflow_occ_provider.hudi.conflict.evidence import infer_strategy, possible_releases
-from airflow_occ_provider.hudi.conflict.strategy import Strategy
+from airflow_occ_provider.hudi.conflict.strategy import Strategy, infer_strategy, possible_releases
 from airflow_occ_provider.hudi.format.avro import decode
-from airflow_occ_provider.hudi.format.instant_time import from_naive_ms, naive_ms
-from airflow_occ_provider.storage.description import describe
+from airflow_occ_provider.hudi.format.instant import from_naive_ms, naive_ms
+from airflow_occ_provider.reading.described import describe_instant
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import FOLDER, unpack
 
@@ -42,7 +41,7 @@ def test_every_golden_table_reads_as_hudi_reads_it(golden):
     heartbeats = snapshot.heartbeats()
     assert said["archive_read"]
     instants = [*snapshot.history(), *snapshot.timeline]
-    ours = {(i.time, i.action): describe(snapshot, i, heartbeats, files=True) for i in instants}
+    ours = {(i.time, i.action): describe_instant(snapshot, i, heartbeats, files=True) for i in instants}
     theirs = {(i["time"], i["action"]): {key: i[key] for key in KEYS} for i in said["instants"]}
     is_shifted = said["table"]["layout"] == 1 and said["table"]["timezone"] == "UTC"
     for instant in theirs.values():

@@ -14,14 +14,10 @@ from airflow_occ_provider.errors import (
     MetadataCorruptError,
     TableUnreadableError,
 )
-from airflow_occ_provider.hudi.format.history import (
-    newest_version,
-    parse_manifest,
-    parse_version,
-)
+from airflow_occ_provider.hudi.format.archive import newest_version, parse_manifest, parse_version
 from airflow_occ_provider.hudi.format.instant import Instant, State
+from airflow_occ_provider.storage.archive import Contents, History
 from airflow_occ_provider.storage.folder import TableFolder
-from airflow_occ_provider.storage.history import Contents, History
 from airflow_occ_provider.storage.listing import list_folder
 
 pa = pytest.importorskip("pyarrow")

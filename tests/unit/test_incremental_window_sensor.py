@@ -20,7 +20,7 @@ from airflow_occ_provider.sensors.incremental_window import HudiIncrementalWindo
 from airflow_occ_provider.storage.incremental import incremental_read
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.triggers import base, shared_watch
-from airflow_occ_provider.triggers.window import HudiIncrementalWindowTrigger
+from airflow_occ_provider.triggers.commit import HudiIncrementalWindowTrigger
 from tests.support.commit_triggers import PATIENCE_S, C, T, complete, events
 from tests.support.incremental_reads import write
 from tests.support.remade_tables import in_turn, make

@@ -19,11 +19,15 @@ from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unse
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import NotSubmittedError, SubmitterUnreachableError
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters import cluster_place, driver_start
+from airflow_occ_provider.submitters import cluster_place, folder_driver
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
-from airflow_occ_provider.submitters.kubernetes.api import PodApi
-from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace, identity_label, pod_name
-from airflow_occ_provider.submitters.kubernetes.pod import Pod
+from airflow_occ_provider.submitters.kubernetes_place import (
+    KubernetesPlace,
+    Pod,
+    PodApi,
+    identity_label,
+    pod_name,
+)
 from tests.unit.folder_drivers import FolderDriverOfTest
 
 RECORDED = Path(__file__).parents[1] / "golden" / "kubernetes"
@@ -355,7 +359,7 @@ def test_a_failed_driver_leaves_how_its_pod_ended_and_the_end_of_its_log():
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster_place, "_PERIOD_S", 0.0)
     monkeypatch.setattr(cluster_place, "_LOOK_S", 0.01)
-    monkeypatch.setattr(driver_start, "_GATE_S", 0.01)
+    monkeypatch.setattr(folder_driver, "_GATE_S", 0.01)
     path = tmp_path / "attempt"
     path.mkdir()
     return path

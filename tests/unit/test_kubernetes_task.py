@@ -17,11 +17,11 @@ from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.drivers import follower, service_of
 from airflow_occ_provider.hooks.kubernetes import api_client
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from airflow_occ_provider.operators.spark_run import SparkRun
+from airflow_occ_provider.operators.task_run import SparkRun
 from airflow_occ_provider.submitters.flag import Flag
-from airflow_occ_provider.submitters.kubernetes.place import KubernetesPlace, pod_name
+from airflow_occ_provider.submitters.kubernetes_place import KubernetesPlace, pod_name
 from airflow_occ_provider.submitters.local_place import LocalPlace
-from airflow_occ_provider.submitters.yarn.place import YarnPlace
+from airflow_occ_provider.submitters.yarn_place import YarnPlace
 from tests.support.task_state import Store, Task
 
 KUBECONFIG = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.attempts.submission import SparkJob
-from airflow_occ_provider.hooks.launch import Launch
+from airflow_occ_provider.hooks.places import Launch
 from airflow_occ_provider.hooks.spark import attempt_hook, spark_hook
 from airflow_occ_provider.hudi.format.properties import parse_table_properties
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator

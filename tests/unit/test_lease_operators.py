@@ -14,7 +14,7 @@ from airflow_occ_provider.attempts.scope import Isolation
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import keep_lease, release_lease
+from airflow_occ_provider.operators import lease as lease_module
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
 from tests.support.memory_store import MemoryStore
@@ -48,7 +48,7 @@ def test_the_work_and_the_keeper_decide_on_the_run_not_the_release():
 
 @pytest.fixture
 def keeper(monkeypatch):
-    monkeypatch.setattr(keep_lease, "_RELEASE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(lease_module, "_RELEASE_TIMEOUT_S", 0.0)
     with DAG("d", schedule=None) as dag, HudiLeaseOperator(task_id="lease", tables=["/t"]).held():
         BaseOperator(task_id="work")
     keeper = dag.get_task("lease_keep")
@@ -90,7 +90,7 @@ def test_a_lease_cannot_be_mapped():
 
 
 def test_in_a_mapped_group_only_the_release_of_the_same_index_counts(monkeypatch):
-    monkeypatch.setattr(keep_lease, "_RELEASE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(lease_module, "_RELEASE_TIMEOUT_S", 0.0)
     with DAG("d", schedule=None) as dag:
 
         @task_group
@@ -162,7 +162,7 @@ def test_a_lease_that_the_release_has_left_is_released_by_the_keeper(keeper, mon
     request = Request("i", Owner(("d", "r"), "lease"), (Scope.of("/t", None),), 60_000)
     keeper.ticket = line.request(request).to_json()
     hook = SimpleNamespace(leases=lambda: line)
-    monkeypatch.setattr(release_lease, "lock_hook", lambda conn_id: hook)
+    monkeypatch.setattr(lease_module, "lock_hook", lambda conn_id: hook)
     with pytest.raises(AirflowFailException, match="ended without releasing the lease: it is now"):
         keeper.execute_complete(context("failed"), {"status": "check", "name": keeper.ticket["name"]})
     assert line.requests() == ()
@@ -174,7 +174,7 @@ def test_a_release_that_ended_before_the_keeper_looked_is_no_loss(keeper, monkey
     ticket = line.request(request)
     line.release(ticket)
     keeper.ticket = ticket.to_json()
-    monkeypatch.setattr(release_lease, "lock_hook", lambda conn_id: SimpleNamespace(leases=lambda: line))
+    monkeypatch.setattr(lease_module, "lock_hook", lambda conn_id: SimpleNamespace(leases=lambda: line))
     event = {"status": "check", "name": keeper.ticket["name"]}
     keeper.execute_complete(context("success"), event)
     with pytest.raises(AirflowFailException, match="ended without releasing the lease"):

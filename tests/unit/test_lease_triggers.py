@@ -12,11 +12,14 @@ from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.triggers import base, lease, threads
-from airflow_occ_provider.triggers import shared_queue as shared
-from airflow_occ_provider.triggers.free_scope import HudiFreeScopeTrigger
-from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger
-from airflow_occ_provider.triggers.threads import in_thread
+from airflow_occ_provider.triggers import base, lease
+from airflow_occ_provider.triggers import lease as shared
+from airflow_occ_provider.triggers.base import in_thread
+from airflow_occ_provider.triggers.lease import (
+    HudiAdmissionTrigger,
+    HudiFreeScopeTrigger,
+    HudiKeepLeaseTrigger,
+)
 from tests.support.memory_store import MemoryStore
 
 TTL_MS = 600
@@ -386,7 +389,7 @@ def test_a_trigger_that_is_cancelled_while_it_connects_leaves_nothing_open(hook)
 def test_the_calls_of_a_service_use_the_same_threads_again():
     async def called():
         names = {await in_thread("here", lambda: threading.current_thread().name) for _ in range(50)}
-        assert len(names) <= threads._THREADS  # a thread counts as busy until shortly after its call
+        assert len(names) <= base._THREADS  # a thread counts as busy until shortly after its call
 
     asyncio.run(called())
 
@@ -395,17 +398,17 @@ def test_threads_of_a_service_last_as_long_as_its_calls_or_until_others_are_used
     async def called():
         go_on = threading.Event()
         stuck = asyncio.create_task(in_thread("away", go_on.wait, PATIENCE_S))
-        while "away" not in threads._pools:  # noqa: ASYNC110
+        while "away" not in base._pools:  # noqa: ASYNC110
             await asyncio.sleep(0)
         stuck.cancel()
         await asyncio.gather(stuck, return_exceptions=True)
         del stuck  # its error refers to the call
-        assert "away" in threads._pools  # its thread still runs
+        assert "away" in base._pools  # its thread still runs
         assert await in_thread("here", lambda: 7) == 7
         go_on.set()
-        for number in range(threads._KEPT):
+        for number in range(base._KEPT):
             await in_thread(f"service {number}", int)
-        while {"away", "here"} & {*threads._pools}:  # noqa: ASYNC110 - it ends in a thread
+        while {"away", "here"} & {*base._pools}:  # noqa: ASYNC110 - it ends in a thread
             await asyncio.sleep(0.01)
 
     asyncio.run(asyncio.wait_for(called(), PATIENCE_S))
@@ -413,7 +416,7 @@ def test_threads_of_a_service_last_as_long_as_its_calls_or_until_others_are_used
 
 def test_an_unreachable_lock_service_delays_no_trigger_of_another_one():
     async def both():
-        go_on, many = threading.Event(), range(3 * threads._THREADS)
+        go_on, many = threading.Event(), range(3 * base._THREADS)
         stuck = [asyncio.create_task(in_thread("away", go_on.wait, PATIENCE_S)) for _ in many]
         assert await asyncio.wait_for(in_thread("here", lambda: 7), PATIENCE_S) == 7
         go_on.set()

@@ -4,11 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_occ_provider.hudi.format.markers import (
-    Marker,
-    parse_marker,
-    parse_markers,
-)
+from airflow_occ_provider.hudi.format.file_group import Marker, parse_marker, parse_markers
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule, Liveness
 
 

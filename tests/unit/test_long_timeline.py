@@ -9,7 +9,7 @@ import pytest
 from airflow_occ_provider.attempts.commit import find_commit
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
-from airflow_occ_provider.storage.s3_requests import lists_in_order
+from airflow_occ_provider.storage.listing import lists_in_order
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.watch import Observation, WriterWatch
 from tests.bench.tables import instants

@@ -16,7 +16,7 @@ from airflow_occ_provider.storage.attempt_folder import HIDDEN
 from airflow_occ_provider.submitters import folder_driver
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.task_drivers import TaskDrivers
-from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
+from airflow_occ_provider.triggers.idle import HudiSurvivorTrigger
 from tests.support.local_drivers import local_drivers
 from tests.support.session_site import SITE
 from tests.support.task_state import Store

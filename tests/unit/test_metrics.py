@@ -32,7 +32,8 @@ from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRu
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.operators import airflow_task_run, lease, release_lease
+from airflow_occ_provider.operators import lease, task_run
+from airflow_occ_provider.operators import lease as lease_module
 from airflow_occ_provider.operators.hudi_table_service import HudiClusteringOperator
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
@@ -251,7 +252,7 @@ def line(monkeypatch):
     hook = SimpleNamespace(
         lock_conn_id="lock", terms=lambda: Terms(60_000, 60_000), leases=lambda: Queue(nodes)
     )
-    for module in (airflow_task_run, lease, release_lease):
+    for module in (task_run, lease, lease_module):
         monkeypatch.setattr(module, "lock_hook", lambda conn_id: hook)
     return Queue(nodes)
 

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from airflow_occ_provider.submitters import output
-from airflow_occ_provider.submitters.output import Output
+from airflow_occ_provider.submitters import launcher
+from airflow_occ_provider.submitters.launcher import Output
 from tests.support.observed import until
 
 LINE = b"x" * 9 + b"\n"
@@ -16,7 +16,7 @@ LINE = b"x" * 9 + b"\n"
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     for name, size in (("BATCH", 20), ("AHEAD", 100), ("LAST", 40), ("LONGEST_LINE", 50)):
-        monkeypatch.setattr(output, name, size)
+        monkeypatch.setattr(launcher, name, size)
 
 
 def all_of(printed):
@@ -75,7 +75,7 @@ def test_lines_that_may_not_be_left_out_wait_for_room(may_skip):
         line = b"Hoodie ..\n"
     adding = threading.Thread(target=lambda: [printed.add(line) for _ in range(30)], daemon=True)
     adding.start()
-    until(lambda: printed._size > output.AHEAD, "lines that wait")
+    until(lambda: printed._size > launcher.AHEAD, "lines that wait")
     lines = []
     while adding.is_alive() or printed._size:
         lines += printed.take(0)
@@ -86,7 +86,7 @@ def test_lines_that_wait_are_left_out_once_they_may_be():
     printed = Output()
     adding = threading.Thread(target=lambda: printed.add(LINE * 30), daemon=True)
     adding.start()
-    until(lambda: printed._size > output.AHEAD, "lines that wait")
+    until(lambda: printed._size > launcher.AHEAD, "lines that wait")
     printed.allow_skipping()
     until(lambda: not adding.is_alive(), "the end of a job whose output is not read")
     left_out, *lines = all_of_closed(printed)

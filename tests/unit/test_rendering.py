@@ -25,7 +25,7 @@ from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.operators import airflow_task_run, spark_run
+from airflow_occ_provider.operators import task_run
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
 from airflow_occ_provider.operators.hudi_table_service import (
     HudiClusteringOperator,
@@ -33,7 +33,7 @@ from airflow_occ_provider.operators.hudi_table_service import (
 )
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
-from airflow_occ_provider.operators.spark_run import SparkRun
+from airflow_occ_provider.operators.task_run import SparkRun
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.flag import Flag
@@ -74,7 +74,7 @@ def site(monkeypatch):
     """What the site's own ``hudi-defaults.conf`` says."""
     lines = []
     monkeypatch.setattr(
-        spark_run, "read_site", lambda *_, **__: Site(Source("s", ()), (Source("h", tuple(lines)),))
+        task_run, "read_site", lambda *_, **__: Site(Source("s", ()), (Source("h", tuple(lines)),))
     )
     monkeypatch.setattr(_secrets_masker(), "patterns", set())
     return lines
@@ -180,7 +180,7 @@ def test_every_operator_takes_default_args_templates_xcoms_and_maps(dag, site, k
 def test_rendering_makes_no_connection(dag, monkeypatch):
     """As ``airflow tasks render`` does, where neither Spark, the lock nor the table is within reach."""
     monkeypatch.setattr(BaseHook, "get_connection", lambda *_: pytest.fail("asked for a connection"))
-    monkeypatch.setattr(airflow_task_run, "open_table", lambda *_: pytest.fail("opened the table"))
+    monkeypatch.setattr(task_run, "open_table", lambda *_: pytest.fail("opened the table"))
     task = HudiWriteOperator(
         **WRITE, policy={"conflict_resolution": "simple"}, hudi_options={"a": "{{ x }}"}
     )
@@ -259,7 +259,7 @@ def test_the_secrets_of_the_sites_spark_are_masked(dag, asked, site, folder, mon
         "spark.app.name": "shown-to-all",
     }
     spark = Site(Source("spark-defaults.conf", tuple(of_site.items())))
-    monkeypatch.setattr(spark_run, "read_site", lambda *_, **__: spark)
+    monkeypatch.setattr(task_run, "read_site", lambda *_, **__: spark)
     task = HudiWriteOperator(**{**WRITE, "table": str(folder.parent)}, lock_conn_id="lock")
     context = context_of(task)
     task.render_template_fields(context)

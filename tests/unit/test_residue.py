@@ -12,8 +12,7 @@ from airflow_occ_provider.attempts.cleaning import foresee, has_collided, verify
 from airflow_occ_provider.attempts.commit import audit_table
 from airflow_occ_provider.errors import DataLossError, MetadataCorruptError, TableUnreadableError
 from airflow_occ_provider.hudi.format.table_config import TableConfig
-from airflow_occ_provider.hudi.writer.fate import Fate
-from airflow_occ_provider.hudi.writer.residue import procedure_call
+from airflow_occ_provider.hudi.writer.fate import Fate, procedure_call
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.instant_reader import InstantReader
 from airflow_occ_provider.storage.residue import residues

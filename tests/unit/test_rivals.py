@@ -11,8 +11,8 @@ from airflow_occ_provider.attempts.rivals import pending_rivals, still_pending
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.table_service import Service
-from airflow_occ_provider.storage.service_plans import pending_plans
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.storage.writers import pending_plans
 from tests.golden.table_archive import unpack
 from tests.support.hand_made_tables import T0, T1, T2, C, add, begin
 from tests.support.residue import beat

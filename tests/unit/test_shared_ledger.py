@@ -10,11 +10,8 @@ import pytest
 
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.ledger import Change, Ledger, LedgerFormatError
-from airflow_occ_provider.leases.storage.shared_ledger import StorageStore
-from airflow_occ_provider.leases.storage.shared_object import (
-    ObjectContent,
-    UnansweredError,
-)
+from airflow_occ_provider.leases.storage.backend import StorageStore
+from airflow_occ_provider.leases.storage.objects import ObjectContent, UnansweredError
 from airflow_occ_provider.leases.store import NodeGoneError, NodeTakenError, NodeVersionError
 from tests.support.memory_object import LOST, REFUSED, Memory
 

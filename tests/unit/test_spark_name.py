@@ -8,7 +8,7 @@ from airflow.sdk import DAG
 
 from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from airflow_occ_provider.operators.spark_run import SparkRun
+from airflow_occ_provider.operators.task_run import SparkRun
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.flag import Flag
 

@@ -22,7 +22,7 @@ from airflow_occ_provider.leases.storage.address import (
     parse_root,
 )
 from airflow_occ_provider.leases.storage.bucket import BucketObject
-from airflow_occ_provider.leases.storage.folder import FolderObject
+from airflow_occ_provider.leases.storage.objects import FolderObject
 
 KEY = "c2VjcmV0"
 S3 = S3Access("id", "secret", endpoint="http://127.0.0.1:1")
@@ -174,12 +174,12 @@ def test_two_accounts_of_one_group_write_one_folder():
         tag = shared.write(b"1", "")
         script = (
             "import os, sys; os.setgroups([4242]); os.setgid(4343); os.setuid(4343); os.umask(0o077)\n"
-            "from airflow_occ_provider.leases.storage.folder import FolderObject\n"
+            "from airflow_occ_provider.leases.storage.objects import FolderObject\n"
             "from pathlib import Path\n"
             "FolderObject(Path(sys.argv[1])).write(b'2', sys.argv[2])"
         )
         # The package is imported before the change of account: its folder may be closed to others.
-        script = "import airflow_occ_provider.leases.storage.folder\n" + script
+        script = "import airflow_occ_provider.leases.storage.objects\n" + script
         command = [sys.executable, "-c", script, str(folder / "queue.json"), tag]
         subprocess.run(command, check=True, timeout=60)
         assert shared.read("").data == b"2"

@@ -10,12 +10,12 @@ import pytest
 
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.storage.bucket import BucketObject
-from airflow_occ_provider.leases.storage.conditions import check_conditions
-from airflow_occ_provider.leases.storage.folder import FolderObject
-from airflow_occ_provider.leases.storage.shared_object import (
+from airflow_occ_provider.leases.storage.objects import (
+    FolderObject,
     ObjectContent,
     SupersededError,
     UnansweredError,
+    check_conditions,
 )
 
 

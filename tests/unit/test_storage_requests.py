@@ -10,8 +10,8 @@ import pytest
 
 from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases.queue import Queue
-from airflow_occ_provider.leases.storage import shared_ledger
-from airflow_occ_provider.leases.storage.shared_ledger import StorageStore
+from airflow_occ_provider.leases.storage import backend
+from airflow_occ_provider.leases.storage.backend import StorageStore
 from airflow_occ_provider.testing.queues import ask
 from tests.support.memory_object import Memory
 
@@ -79,15 +79,15 @@ def test_a_call_without_an_age_looks_in_any_case(shared, store, other):
 
 def test_the_first_changes_are_made_at_once(shared, store):
     version = store.create("n", b"").version
-    for _ in range(shared_ledger._BURST - 1):
+    for _ in range(backend._BURST - 1):
         version = store.replace("n", b"", version)
-    assert shared.writes == shared_ledger._BURST
+    assert shared.writes == backend._BURST
 
 
 @pytest.fixture
 def busy(shared, store):
     """The nodes of a store that has written a lot."""
-    nodes = {name: store.create(name, b"").version for name in map(str, range(shared_ledger._FULL))}
+    nodes = {name: store.create(name, b"").version for name in map(str, range(backend._FULL))}
     shared.writes = 0
     return nodes
 
@@ -134,13 +134,13 @@ def test_an_outage_is_asked_seldom_by_all_threads_together_and_told_once(shared,
         failures = [pool.submit(store.stamps).exception for _ in range(16)]
         assert all(isinstance(one(), LockUnreachableError) for one in failures)
         assert shared.reads <= 24
-        while store._ledger._backoff._failures < shared_ledger._TOLD_AFTER:
+        while store._ledger._backoff._failures < backend._TOLD_AFTER:
             with pytest.raises(LockUnreachableError):
                 store.stamps()
         shared.is_away = False
         store.stamps()
         store.stamps()
-    told = [record.getMessage() for record in caplog.records if record.name == shared_ledger.__name__]
+    told = [record.getMessage() for record in caplog.records if record.name == backend.__name__]
     assert len(told) == 2
     assert told[0] == "memory://queue does not answer; it is asked again: away"
     assert told[1].startswith("memory://queue answers again after ")

@@ -8,7 +8,7 @@ import pytest
 from airflow.models.trigger import Trigger
 
 from airflow_occ_provider.triggers import base
-from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
+from airflow_occ_provider.triggers.idle import HudiSurvivorTrigger
 from tests.golden.table_archive import unpack
 from tests.unit.beating import BeatingTable
 
@@ -112,6 +112,6 @@ def test_a_writer_that_began_after_the_last_listing_is_waited_for(tmp_path):
 def test_it_comes_back_from_airflows_database(trigger):
     given = trigger(ended_ms=7)
     path, arguments = given.serialize()
-    assert path == "airflow_occ_provider.triggers.survivor.HudiSurvivorTrigger"
+    assert path == "airflow_occ_provider.triggers.idle.HudiSurvivorTrigger"
     assert Trigger.from_object(given).kwargs == arguments
     assert HudiSurvivorTrigger(**arguments).serialize() == (path, arguments)

@@ -41,9 +41,9 @@ from airflow_occ_provider.operators.hudi_table_service import (
     HudiClusteringOperator,
     HudiCompactionOperator,
 )
-from airflow_occ_provider.operators.waits import defer
-from airflow_occ_provider.storage.service_plans import pending_plans, signed_plans
+from airflow_occ_provider.operators.task_run import defer
 from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.storage.writers import pending_plans, signed_plans
 from tests.golden.table_archive import unpack
 from tests.support.memory_store import MemoryStore
 from tests.support.policies import with_policy

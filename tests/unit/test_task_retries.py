@@ -18,9 +18,11 @@ from airflow_occ_provider.operators.hudi_table_service import (
     HudiCompactionOperator,
 )
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from airflow_occ_provider.operators.keep_lease import HudiKeepLeaseOperator
-from airflow_occ_provider.operators.lease import HudiLeaseOperator
-from airflow_occ_provider.operators.release_lease import HudiReleaseLeaseOperator
+from airflow_occ_provider.operators.lease import (
+    HudiKeepLeaseOperator,
+    HudiLeaseOperator,
+    HudiReleaseLeaseOperator,
+)
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.retry import DEFAULT_BUDGETS
 

@@ -14,9 +14,9 @@ from airflow_occ_provider.attempts.commit import audit
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.conflict.verdict import Certainty
 from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order
+from airflow_occ_provider.reading.described import describe_instant
 from airflow_occ_provider.reading.new_commits import CommitFilter, event_of, new_commits, seen_up_to
 from airflow_occ_provider.storage.conflicts import Setup, lost_conflict, possible_winners, verdicts
-from airflow_occ_provider.storage.description import describe
 from airflow_occ_provider.storage.incremental import incremental_read
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
@@ -68,7 +68,7 @@ def test_a_table_of_layout_1_is_read_the_same(name, tmp_path, in_each_zone):
             seen = seen_up_to(snapshot, start)
             commits = new_commits(snapshot, seen, CommitFilter()).commits
             found[start] = [event_of(one) for one in commits]
-        described = [describe(snapshot, one, {}, files=True) for one in snapshot.timeline]
+        described = [describe_instant(snapshot, one, {}, files=True) for one in snapshot.timeline]
         audits = [audit(table, snapshot, one, snapshot.reader.commit(one)) for one in writes]
         return found, described, audits, incremental_read(table).window.predicate
 

@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import airflow_occ_provider.hudi as pure
-from airflow_occ_provider.hudi.format.instant import Instant, State
-from airflow_occ_provider.hudi.format.instant_time import from_naive_ms, moment_ms, naive_ms, zone_ms
+from airflow_occ_provider.hudi.format.instant import (
+    Instant,
+    State,
+    from_naive_ms,
+    moment_ms,
+    naive_ms,
+    zone_ms,
+)
 from airflow_occ_provider.hudi.format.timeline import Timeline
 
 T1, T2, T3, C = "20261121092507982", "20261121092529777", "20261121092543328", "20261121092541810"

@@ -22,7 +22,7 @@ from starlette.concurrency import run_in_threadpool
 from airflow_occ_provider.attempts.record import RECORD_KEY, AttemptRecord, TaskRecord
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
-from airflow_occ_provider.task.deployment import site
+from airflow_occ_provider.task.run import site
 from airflow_occ_provider.task.table_link import page_path, table_key
 from airflow_occ_provider.ui import catalog, table_readers
 from airflow_occ_provider.ui.answers import HEADERS

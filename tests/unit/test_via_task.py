@@ -32,13 +32,13 @@ from airflow_occ_provider.errors import (
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
-from airflow_occ_provider.operators import airflow_task_run
+from airflow_occ_provider.operators import task_run
 from airflow_occ_provider.storage.attempt_folder import HIDDEN
 from airflow_occ_provider.submitters import folder_driver, followed_driver
 from airflow_occ_provider.submitters.place import Place
+from airflow_occ_provider.triggers import lease as lease_module
 from airflow_occ_provider.triggers import lease as lease_trigger
-from airflow_occ_provider.triggers import shared_queue
-from airflow_occ_provider.triggers.survivor import HudiSurvivorTrigger
+from airflow_occ_provider.triggers.idle import HudiSurvivorTrigger
 from tests.support.hand_made_tables import T1, C, add
 from tests.support.task_state import Store
 from tests.support.via_tasks import (
@@ -272,7 +272,7 @@ REFUSED = {
 def triggerers_queue(queue, monkeypatch):
     """The queue as the triggerer reaches it."""
     hook = SimpleNamespace(leases=lambda: Queue(queue))
-    monkeypatch.setattr(shared_queue, "lock_hook", lambda _: hook)
+    monkeypatch.setattr(lease_module, "lock_hook", lambda _: hook)
     monkeypatch.setattr(lease_trigger, "_RETRY_S", 0.01)
     return queue
 
@@ -411,9 +411,9 @@ def test_a_lease_lasts_as_long_as_its_driver_was_told_whatever_the_connection_sa
     deferred(task.execute, context)
     driver, line = the_driver(), Queue(queue)
     assert json.loads(driver.ran)["ttl_s"] == 600
-    hook = airflow_task_run.lock_hook("lock")
+    hook = task_run.lock_hook("lock")
     monkeypatch.setattr(hook, "terms", lambda: Terms(60_000, 60_000))
-    monkeypatch.setattr(airflow_task_run, "longest_absence_ms", lambda *_: 0)
+    monkeypatch.setattr(task_run, "longest_absence_ms", lambda *_: 0)
     task, context = start(2, **SERIALIZABLE)
     again = deferred(task.execute, context)
     (queued,) = line.requests()

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.errors import NotHudiTableError, StorageStalledError, TableUnreadableError
-from airflow_occ_provider.hudi.writer.clock_difference import ClockDifference
 from airflow_occ_provider.hudi.writer.fate import ENDED, Awaited, Fate, Match, Writer
-from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
+from airflow_occ_provider.hudi.writer.heartbeat import ClockDifference, HeartbeatRule
 from airflow_occ_provider.storage import folder as folder_module
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.watch import WriterWatch

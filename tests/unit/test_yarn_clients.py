@@ -11,11 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
-from airflow_occ_provider.submitters.yarn.resource_manager import (
-    Container,
-    ResourceManager,
-)
-from airflow_occ_provider.submitters.yarn.web import YarnAccess
+from airflow_occ_provider.submitters.yarn_place import Container, ResourceManager, YarnAccess
 from tests.golden.record_yarn import FOLDER
 from tests.services.certificates import make_certificates
 

@@ -7,8 +7,13 @@ import pytest
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import SubmitterUnreachableError
-from airflow_occ_provider.submitters.yarn.place import YarnPlace, attempt_tag, submission_conf
-from airflow_occ_provider.submitters.yarn.resource_manager import Application, ResourceManager
+from airflow_occ_provider.submitters.yarn_place import (
+    Application,
+    ResourceManager,
+    YarnPlace,
+    attempt_tag,
+    submission_conf,
+)
 
 NAME, FOLDER = "application_1_0001", "file:///lake/.airflow_occ/t/key/0001"
 FIRST, SECOND = "container_1_0001_01_000001", "container_1_0001_02_000001"

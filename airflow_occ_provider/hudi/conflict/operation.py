@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
-from airflow_occ_provider.hudi.format.file_group import FileGroupId
-from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, Instant, State
-from airflow_occ_provider.hudi.format.instant_time import moment_ms
-from airflow_occ_provider.hudi.format.markers import Marker
+from airflow_occ_provider.hudi.format.file_group import FileGroupId, Marker
+from airflow_occ_provider.hudi.format.instant import TABLE_SERVICE_ACTIONS, Instant, State, moment_ms
 from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, Liveness
 
 OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})

@@ -17,16 +17,17 @@ The rules are what each release of Hudi does, also where its documentation says 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, is_before
-from airflow_occ_provider.hudi.conflict.strategy import Rules, Strategy
-from airflow_occ_provider.hudi.conflict.unchecked import Duplication
+from airflow_occ_provider.hudi.conflict.strategy import Duplication, Rules, Strategy
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 
 # Hudi routes their new records to small files, if there are any.
 _ROUTED = frozenset({"INSERT", "UPSERT", "INSERT_PREPPED", "UPSERT_PREPPED"})
@@ -306,3 +307,164 @@ def _reason(rival: ConcurrentOperation) -> str:
     if rival.is_table_service:
         return "its plan covers file groups that we touch"
     return "both touch the same file groups: the one that commits second loses"
+
+
+_STOPPABLE = frozenset({"commit", "deltacommit"})
+
+
+def judge_early(
+    ours: ConcurrentOperation,
+    rivals: Iterable[ConcurrentOperation],
+    detection: EarlyDetection,
+    *,
+    check_commits: bool = True,
+) -> Verdict:
+    """Judge whether early detection will refuse a future marker of ``ours``.
+
+    The verdict holds for the rivals of now: one that ends before the marker is made is not found.
+
+    :param ours: a pending write, early detection on.
+    :param detection: the strategy in use, not ``OFF`` or ``ON``.
+    :param check_commits: ``hoodie.write.concurrency.early.conflict.check.commit.conflict``, which
+        ``HudiWriteOperator`` sets with direct markers.
+    """
+    if ours.instant.action not in _STOPPABLE:
+        return Verdict(Certainty.NONE)
+    checked = (rival for rival in rivals if check_commits or not rival.instant.completed)
+    return Verdict.of(_early_conflict(ours, rival, detection) for rival in checked)
+
+
+def _early_conflict(
+    ours: ConcurrentOperation, rival: ConcurrentOperation, detection: EarlyDetection
+) -> Conflict | None:
+    by_server = detection is EarlyDetection.TIMELINE_SERVER
+    if rival.instant.completed:
+        return None if by_server else _with_commit(ours, rival)
+    older = rival.instant.time < ours.instant.time
+    if not older or not rival.live or rival.instant.action not in _STOPPABLE:
+        return None
+    if by_server:
+        return _by_server(ours, rival)
+    shared = _unmarked(ours) & rival.marked
+    reason = "an older writer has markers of file groups that we have not begun yet"
+    return Conflict(rival, Certainty.CERTAIN, shared, reason) if shared else None
+
+
+def _with_commit(ours: ConcurrentOperation, rival: ConcurrentOperation) -> Conflict | None:
+    saw_rival = was_seen(ours, rival)
+    written = {file_id for _, file_id in rival.file_groups - rival.replaced}
+    # Hudi compares bare file ids here.
+    shared = frozenset(group for group in _unmarked(ours) if group[1] in written)
+    if saw_rival or not shared:
+        return None
+    certainty = Certainty.POSSIBLE if saw_rival is None else Certainty.CERTAIN
+    return Conflict(rival, certainty, shared, "it committed file groups that we have not begun yet")
+
+
+def _by_server(ours: ConcurrentOperation, rival: ConcurrentOperation) -> Conflict | None:
+    shared = (ours.marked | ours.existing) & rival.marked
+    if not shared or not _unmarked(ours):
+        return None
+    begun = ours.marked & rival.marked
+    reason = "an older writer has markers of the same file groups: the next check refuses later markers"
+    return Conflict(rival, Certainty.CERTAIN if begun else Certainty.POSSIBLE, shared, reason)
+
+
+def _unmarked(ours: ConcurrentOperation) -> frozenset[FileGroupId]:
+    return ours.existing - ours.marked
+
+
+_DEAD_AFTER_MS = 6 * 3_600_000  # of a write without a heartbeat; an expired one is dead at once
+
+
+class Outlook(StrEnum):
+    """What a pending write can still become."""
+
+    DEAD = "dead"
+    """No process continues it: it commits nothing, and no write loses to it."""
+    LOSES = "loses"
+    """Hudi refuses its commit, whatever the other pending writes do."""
+    CONTESTED = "contested"
+    """It commits only if it does so before the other pending writes of its contest."""
+    OPEN = "open"
+    """Nothing certain keeps it from committing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """A pending write with its outlook.
+
+    :param verdict: without dead rivals; a dead write has none.
+    :param contest: the requested times of the writes of which at most one commits, itself among them;
+        empty unless it is contested.
+    """
+
+    write: ConcurrentOperation
+    outlook: Outlook
+    verdict: Verdict
+    contest: frozenset[str] = frozenset()
+
+
+def prospects(judged: Iterable[tuple[ConcurrentOperation, Verdict]], now_ms: int) -> list[Prospect]:
+    """Return the prospects of all pending writes, in the same order.
+
+    :param judged: each pending write with the verdict on it.
+    """
+    all_prospects = [_prospect(write, verdict, now_ms) for write, verdict in judged]
+    contests = _contests(
+        [prospect for prospect in all_prospects if prospect.outlook is Outlook.CONTESTED]
+    )
+    return [
+        replace(prospect, contest=contests.get(prospect.write.instant.time, frozenset()))
+        for prospect in all_prospects
+    ]
+
+
+def must_lose(judged: Sequence[Prospect]) -> int:
+    """Return how many of the living writes Hudi refuses at least."""
+    lost = sum(prospect.outlook is Outlook.LOSES for prospect in judged)
+    return lost + sum(
+        len(contest) - 1 for contest in {prospect.contest for prospect in judged if prospect.contest}
+    )
+
+
+def is_dead(write: ConcurrentOperation, now_ms: int) -> bool:
+    """Whether no process continues a pending write.
+
+    Without a heartbeat it may be a single writer that commits without a check, if its files are young.
+    """
+    if write.live or write.instant.completed:
+        return False
+    reached_ms = max(write.requested_ms or 0, write.inflight_ms or 0)
+    return write.has_heartbeat or now_ms - reached_ms >= _DEAD_AFTER_MS
+
+
+def _prospect(write: ConcurrentOperation, verdict: Verdict, now_ms: int) -> Prospect:
+    if is_dead(write, now_ms):
+        nothing = Verdict(Certainty.NONE, rolled_back_by=verdict.rolled_back_by)
+        return Prospect(write, Outlook.DEAD, nothing)
+    among = verdict.among(lambda rival: not is_dead(rival, now_ms))
+    rivals = [conflict.rival for conflict in among.conflicts if conflict.certainty is Certainty.CERTAIN]
+    if among.rolled_back_by or any(
+        rival.instant.completed or rival.is_table_service for rival in rivals
+    ):
+        outlook = Outlook.LOSES
+    else:
+        outlook = Outlook.CONTESTED if rivals else Outlook.OPEN
+    return Prospect(write, outlook, among)
+
+
+def _contests(contested: Sequence[Prospect]) -> dict[str, frozenset[str]]:
+    """Return for each contested write the largest set of writes that share one file group with it."""
+    touching = defaultdict[FileGroupId, set[str]](set)
+    for prospect in contested:
+        for conflict in prospect.verdict.conflicts:
+            if conflict.certainty is Certainty.CERTAIN:
+                for group in conflict.file_groups:
+                    touching[group].add(prospect.write.instant.time)
+    contests: dict[str, frozenset[str]] = {}
+    for times in sorted(touching.values(), key=len, reverse=True):
+        rest = frozenset(times - contests.keys())
+        if len(rest) > 1:
+            contests.update(dict.fromkeys(rest, rest))
+    return contests

@@ -1,25 +1,116 @@
-"""Completed writes that no conflict check can have let through together."""
+"""What the timeline shows: unchecked commits, clocks, damage, and hasty rollbacks."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, is_before
-from airflow_occ_provider.hudi.conflict.unchecked import duplications
-from airflow_occ_provider.hudi.doctor.finding import Finding, Severity, some
-from airflow_occ_provider.hudi.doctor.moments import (
+from airflow_occ_provider.hudi.conflict.strategy import duplications
+from airflow_occ_provider.hudi.doctor.finding import (
     ROUNDED_OFF_MS,
+    Finding,
+    Severity,
     elapsed_ms,
     is_original,
     is_plausible,
+    some,
+    zone_and_lag_ms,
 )
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
-from airflow_occ_provider.hudi.format.instant import Instant
-from airflow_occ_provider.hudi.format.instant_time import naive_ms
-from airflow_occ_provider.hudi.format.timeline import collisions
+from airflow_occ_provider.hudi.format.instant import Instant, naive_ms
+from airflow_occ_provider.hudi.format.timeline import Timeline, collisions
+from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, HeartbeatRule
+
+_HOUR_MS = 3_600_000
+
+
+def time_zones(operations: Sequence[ConcurrentOperation]) -> Iterator[Finding]:
+    """Yield a finding if writers took their times in several zones by turns.
+
+    One change for good is none: a timeline that was switched to UTC. Nor is an hour more and, later, an
+    hour less: summer time.
+    """
+    zones = [(zone_ms, time) for zone_ms, _, time in _seen(operations)]
+    changes = sum(before[0] != after[0] for before, after in pairwise(zones))
+    offsets_ms = {zone_ms for zone_ms, _ in zones}
+    is_summer = len(offsets_ms) == 2 and max(offsets_ms) - min(offsets_ms) == _HOUR_MS
+    if changes < (3 if is_summer else 2):
+        return
+    by_zone = {zone: [time for other, time in zones if other == zone] for zone in offsets_ms}
+    shown = "; ".join(f"UTC{_hours(zone)}: {some(times)}" for zone, times in sorted(by_zone.items()))
+    yield Finding(
+        "time_zones",
+        Severity.ERROR,
+        tuple(time for zone, time in zones if zone != zones[0][0]),
+        f"instants were requested in {len(by_zone)} time zones by turns ({shown}): Hudi compares these "
+        "times as text, and treats those of an eastern zone as later",
+        "give all drivers the same zone (-Duser.timezone=UTC), or create the table with "
+        "hoodie.table.timeline.timezone=UTC",
+    )
+
+
+def fast_clocks(operations: Sequence[ConcurrentOperation]) -> Iterator[Finding]:
+    """Yield a finding if requested files are older than the times in their names."""
+    ahead = {time: -lag_ms for _, lag_ms, time in _seen(operations)}
+    fast = {time: by_ms for time, by_ms in ahead.items() if by_ms > ROUNDED_OFF_MS}
+    if fast:
+        yield Finding(
+            "clock_skew",
+            Severity.WARNING,
+            tuple(sorted(fast)),
+            f"the clocks of {len(fast)} of {len(ahead)} writers were ahead of the storage's by up to "
+            f"{max(fast.values()) / 1000:.1f} s ({some(fast)}): heartbeats are judged by both clocks",
+            "keep the clocks of the drivers and of the storage with NTP",
+        )
+
+
+def _seen(operations: Sequence[ConcurrentOperation]) -> list[tuple[int, int, str]]:
+    """Return zone, lag and time of each write with original files, in the order of the requests.
+
+    Not of table services: their requested file is a plan, which takes its time.
+    """
+    writes = (write for write in operations if not write.is_table_service and is_original(write))
+    ordered = sorted(writes, key=lambda write: write.requested_ms or 0)
+    measures = ((zone_and_lag_ms(write), write.instant.time) for write in ordered)
+    return [(*zone_and_lag, time) for zone_and_lag, time in measures if zone_and_lag]
+
+
+def _hours(zone_ms: int) -> str:
+    hours, minutes = divmod(abs(zone_ms) // 60_000, 60)
+    return f"{'-' if zone_ms < 0 else '+'}{hours:02}:{minutes:02}"
+
+
+_COMPLETED_WRITE = (
+    "Hudi's readers and writers fail at it: restore the file from an earlier version of the object or a "
+    "backup; if there is none, end the writers and delete the file: its instant is pending again, and "
+    "the next clean rolls it back; then run the job that wrote it again"
+)
+_COMPLETED = (
+    "restore the file from an earlier version of the object or a backup; if there is none, end the "
+    "writers and delete the file: its instant is pending again, and Hudi's next run continues it"
+)
+_PENDING = (
+    "Hudi cannot continue it: if no driver of the table runs, delete the files of this instant in the "
+    "timeline, and let Hudi plan it again"
+)
+
+
+def damaged_files(faults: Mapping[Instant, str]) -> Iterator[Finding]:
+    """Yield a finding for each instant with a damaged file.
+
+    :param faults: the file's name and what is wrong with it, of each such instant.
+    """
+    for instant, fault in sorted(faults.items()):
+        if instant.completed:
+            severity, remedy = Severity.ERROR, _COMPLETED_WRITE if instant.is_write else _COMPLETED
+        else:
+            severity, remedy = Severity.WARNING, _PENDING
+        yield Finding("damaged_file", severity, (instant.time,), f"{instant}: {fault}", remedy)
+
 
 _CHECK_ALL = (
     "give every writer of the table the same lock and OPTIMISTIC_CONCURRENCY_CONTROL (airflow hudi conf "
@@ -175,3 +266,136 @@ def colliding_instants(instants: Iterable[Instant]) -> Iterator[Finding]:
             "time without a common lock",
             _ONE_LOCK,
         )
+
+
+_RIGHT_AFTER_MS = 10_000
+_AT_ONCE_MS = 2_000
+_PATTERN = 3  # so many such rollbacks are not made by hand
+_REMEDY = (
+    "give that writer hoodie.cleaner.policy.failed.writes=LAZY, OPTIMISTIC_CONCURRENCY_CONTROL and the "
+    "lock of the others (airflow hudi conf prints the options)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRollback:
+    """A rollback in the timeline, with the times of its files.
+
+    :param victims: requested times of the instants that it names.
+    """
+
+    operation: ConcurrentOperation
+    victims: frozenset[str]
+
+    @property
+    def instant(self) -> Instant:
+        """The rollback."""
+        return self.operation.instant
+
+
+def eager_rollbacks(
+    timeline: Timeline,
+    rollbacks: Iterable[SeenRollback],
+    pending: Mapping[Instant, Heartbeat],
+    services: Collection[str] = (),
+) -> Iterator[Finding]:
+    """Yield the rollbacks whose victims were alive: they completed, or tick now.
+
+    :param pending: the heartbeats of the pending writes.
+    :param services: requested times of completed table services: Hudi rolls their first run back, and
+        completes them under the same time.
+    """
+    beats = {instant.time: beat for instant, beat in pending.items()}
+    findings = list[Finding]()
+    for rollback in rollbacks:
+        for victim in sorted(rollback.victims):
+            instant = timeline.find(victim)
+            alive = ""
+            done = instant is not None and instant.completed and instant.is_write
+            if done and victim not in services:
+                alive = "has completed"
+            elif victim in beats and beats[victim].live:
+                alive = "renews its heartbeat"
+            if alive:
+                evidence = f"{rollback.instant} rolls {victim} back, which {alive}: its writer was alive"
+                findings.append(_finding(Severity.ERROR, rollback, victim, evidence))
+    if len(findings) < _PATTERN:
+        yield from findings
+    else:
+        times = {time for finding in findings for time in finding.instants}
+        evidence = f"{len(findings)} rollbacks took live writers back; the last: {findings[-1].evidence}"
+        yield Finding("eager_cleaner", Severity.ERROR, tuple(sorted(times)), evidence, _REMEDY)
+
+
+def hasty_rollbacks(
+    timeline: Timeline,
+    rollbacks: Iterable[SeenRollback],
+    writes: Sequence[ConcurrentOperation],
+    rule: HeartbeatRule,
+) -> Iterator[Finding]:
+    """Yield the rollbacks of young victims that came right before another write.
+
+    A writer with the policy EAGER requests them as it starts (Hudi 1.2.0,
+    ``BaseHoodieWriteClient.startCommit``), while a lazy clean runs right after a commit. The rollback of
+    a dead writer whose heartbeat was removed may be as early.
+
+    :param writes: the writes of the timeline with the times of their files.
+    :param rule: the heartbeat rule of the writers.
+    """
+    findings = list[Finding]()
+    times = list[str]()
+    for rollback in rollbacks:
+        culprit = _started_by(rollback, writes)
+        for victim in sorted(rollback.victims) if culprit else ():
+            age_ms = elapsed_ms(victim, rollback.instant.time)
+            if age_ms is None or timeline.find(victim) or not 0 <= age_ms < rule.tolerance_ms:
+                continue
+            if not _follows_a_commit(rollback, age_ms, writes):
+                evidence = (
+                    f"{rollback.instant} rolled {victim} back {age_ms / 1000:.0f} s after its request, "
+                    f"before its heartbeat could expire; the write {culprit} was requested at once "
+                    "(a rollback by hand, and the restart of a table's only writer, look the same)"
+                )
+                findings.append(_finding(Severity.NOTICE, rollback, victim, evidence))
+                times += [victim, rollback.instant.time]
+    if len(findings) < _PATTERN:
+        yield from findings
+        return
+    yield Finding(
+        "eager_cleaner",
+        Severity.ERROR,
+        tuple(sorted(set(times))),
+        f"{len(findings)} times a write was rolled back before its heartbeat could expire, and the next "
+        f"write was requested at once; the last time, {findings[-1].evidence}. Writers that roll each "
+        "other back at every start do that, or a single writer that dies again and again",
+        _REMEDY,
+    )
+
+
+def _finding(severity: Severity, rollback: SeenRollback, victim: str, evidence: str) -> Finding:
+    instants = (victim, rollback.instant.time)
+    return Finding("eager_cleaner", severity, instants, evidence, _REMEDY)
+
+
+def _started_by(rollback: SeenRollback, writes: Iterable[ConcurrentOperation]) -> str | None:
+    """Return the write that was requested right after a rollback had completed, and went on."""
+    ended_ms = rollback.operation.completed_ms
+    if ended_ms is None:
+        return None
+    went_on = (write for write in writes if write.inflight_ms is not None)
+    began = (
+        (write.requested_ms, write.instant.time) for write in went_on if write.requested_ms is not None
+    )
+    soon = (request for request in began if 0 <= request[0] - ended_ms <= _AT_ONCE_MS)
+    return min(soon, default=(0, None))[1]
+
+
+def _follows_a_commit(
+    rollback: SeenRollback, age_ms: int, writes: Iterable[ConcurrentOperation]
+) -> bool:
+    """Whether it came right after the commit of a write that ran beside its victim."""
+    requested_ms = rollback.operation.requested_ms
+    if requested_ms is None:
+        return True  # nothing shows the contrary
+    since_ms = requested_ms - min(age_ms, _RIGHT_AFTER_MS)
+    return any(write.completed_ms and since_ms <= write.completed_ms <= requested_ms for write in writes)

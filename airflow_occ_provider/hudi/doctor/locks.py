@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, is_before
-from airflow_occ_provider.hudi.doctor.finding import Finding, Severity, some
-from airflow_occ_provider.hudi.doctor.moments import is_original, is_plausible
+from airflow_occ_provider.hudi.doctor.finding import Finding, Severity, is_original, is_plausible, some
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
 from airflow_occ_provider.spelling import spell_time
 

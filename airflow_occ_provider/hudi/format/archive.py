@@ -1,7 +1,11 @@
-"""The archive beside a timeline of layout 1: files of Hudi's log format.
+"""Archived instants: an LSM tree of layout 2, and log files of layout 1.
 
-A file is a sequence of blocks: ``#HUDI#``, length, version and type of the block, a header that holds
-the Avro schema, the content, a footer, and the length again (Hudi 1.2.0, ``HoodieLogFileReader``).
+``_version_`` holds the number of the newest ``manifest_<number>``, and that manifest names the
+parquet files of the history (Hudi 1.2.0, ``LSMTimeline``).
+
+A file of layout 1 is a sequence of blocks: ``#HUDI#``, length, version and type of the block, a header
+that holds the Avro schema, the content, a footer, and the length again (Hudi 1.2.0,
+``HoodieLogFileReader``).
 The content is a version, the number of records, and each record preceded by its length
 (``HoodieAvroDataBlock``). A record is one state of one instant (``HoodieArchivedMetaEntry``).
 """
@@ -11,12 +15,74 @@ from __future__ import annotations
 import re
 import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from airflow_occ_provider.hudi.format.avro import TooLargeError, decode_value
 from airflow_occ_provider.hudi.format.instant import Instant, State
+
+VERSION_FILE = "_version_"
+
+# Makes the named tuple without a Python call: a history needs thousands of them.
+_NEW_INSTANT = partial(tuple.__new__, Instant)
+_MANIFEST = re.compile(r"manifest_(\d+)")
+_HISTORY_FILE = re.compile(r"\d+_\d+_\d+\.parquet")
+
+
+def parse_version(content: bytes) -> int | None:
+    """Read the number of the newest manifest; ``None`` if it cannot be read.
+
+    Hudi deletes and rewrites its file, ``_version_``, at every change.
+    """
+    text = content.decode("ascii", "replace").strip()
+    return int(text) if text.isdecimal() else None
+
+
+def newest_version(names: Iterable[str]) -> int | None:
+    """Return the largest manifest number, for an unreadable ``_version_``."""
+    matches = map(_MANIFEST.fullmatch, names)
+    return max((int(match[1]) for match in matches if match), default=None)
+
+
+def parse_manifest(content: bytes) -> tuple[str, ...]:
+    """Return the bare names of the parquet files that make up the history.
+
+    The instant times at the start of a name do not bound the file's content: in a table that was
+    upgraded from version 6, instants lie outside (seen on 1.2.0).
+
+    :raises ValueError: if it is cut off or is not a manifest.
+    """
+    import json
+
+    manifest = json.loads(content)
+    try:
+        names = tuple(entry["fileName"] for entry in manifest["files"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"it is not a manifest of a history: {error!r}") from error
+    for name in names:
+        if _HISTORY_FILE.fullmatch(name) is None:
+            raise ValueError(f"{name!r} is not the name of a history file")
+    return names
+
+
+def archived_instants(
+    file_name: str,
+    times: Sequence[str],
+    actions: Sequence[str],
+    completion_times: Sequence[str | None],
+) -> dict[str, Instant]:
+    """Return the instants in the columns of one history file; all are completed.
+
+    The time identifies an instant, as in Hudi (1.2.0, ``ArchivedTimelineV2``): a savepoint, which
+    shares its time with a commit, is never archived.
+    """
+    recorded = (times, actions, repeat(State.COMPLETED), repeat(file_name), completion_times)
+    unknown = (repeat(None), repeat(None))
+    return dict(zip(times, map(_NEW_INSTANT, zip(*recorded, *unknown, strict=False)), strict=True))
+
 
 Reader = Callable[[int, int], bytes]
 """Returns a file's bytes from one offset up to another, or to the end of the file."""

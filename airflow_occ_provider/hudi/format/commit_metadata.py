@@ -1,12 +1,63 @@
-"""Commit metadata: what a commit wrote, or an inflight instant plans to."""
+"""Metadata files: commits, plans, cleans, rollbacks; Avro, JSON or of layout 1."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeAlias
 
+from airflow_occ_provider.hudi.format.avro import AVRO_MAGIC, MAX_VALUES, Fields, TooLargeError, decode
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
-from airflow_occ_provider.hudi.format.record import Content, read_record
+
+Content: TypeAlias = bytes | Mapping[str, Any]
+"""A file's content, or the decoded record from an archive of layout 1."""
+
+_OF_A_STATISTIC = {"fileId", "path", "prevCommit", "numWrites", "partitionPath"}
+_OF_A_RELEASE = {"prevBaseFile", "totalLogBlocksSize"}  # their presence shows the release
+
+
+def is_self_describing(content: Content) -> bool:
+    """Whether content is an Avro container or JSON, not Avro without its schema.
+
+    If Hudi 1.0.2 upgraded a table from version 6, its history holds Avro without a schema; Hudi cannot
+    read it either (``tests/golden/tables/1.0.2/upgraded``).
+    """
+    if isinstance(content, Mapping):
+        return True
+    return content[:4] == AVRO_MAGIC or content.lstrip()[:1] == b"{"
+
+
+def read_record(content: Content, fields: Fields = None) -> Mapping[str, Any]:
+    """Decode a metadata file.
+
+    :param fields: the names of the fields to keep; ``None`` for all.
+    :raises ValueError: if the content is not a record, or is cut off.
+    """
+    if isinstance(content, Mapping):
+        return content
+    is_avro = content[:4] == AVRO_MAGIC
+    record = decode(content, fields=fields) if is_avro else _read_json(content, fields)
+    if not isinstance(record, dict):
+        raise ValueError("the metadata is not a record")
+    return record
+
+
+def _read_json(content: bytes, fields: Fields) -> Any:
+    import json
+
+    values = sum(content.count(mark) for mark in (b"{", b"[", b","))
+    if values > MAX_VALUES:
+        raise TooLargeError(f"it holds more than {MAX_VALUES:,} values")
+    return json.loads(content, object_hook=partial(_kept, fields) if fields else None)
+
+
+def _kept(fields: frozenset[str], value: dict[str, Any]) -> dict[str, Any]:
+    """Drop unused fields from a write statistic; return other objects unchanged."""
+    if value.keys() >= _OF_A_STATISTIC:
+        return {key: value[key] for key in (fields | _OF_A_RELEASE) & value.keys()}
+    return value
+
 
 COMMIT_FIELDS = frozenset(
     {
@@ -105,3 +156,86 @@ def read_commit(content: Content) -> CommitMetadata:
         paths=tuple(sorted(stat["path"] for _, stat in stats if stat.get("path"))),
         stat_fields=frozenset(stats[0][1]) if stats else None,
     )
+
+
+PLAN_FIELDS = frozenset(
+    {"operations", "clusteringPlan", "inputGroups", "slices", "partitionPath", "fileId"}
+)
+"""The fields that the readers of plans use."""
+
+
+def read_compaction_plan(content: Content) -> frozenset[FileGroupId]:
+    """Return the file groups of a ``HoodieCompactionPlan``, also of a log compaction.
+
+    :raises ValueError: if the content is not a plan, or is cut off.
+    """
+    operations = read_record(content, PLAN_FIELDS).get("operations") or ()
+    return frozenset((op.get("partitionPath") or "", op.get("fileId") or "") for op in operations)
+
+
+def read_clustering_plan(content: Content) -> frozenset[FileGroupId] | None:
+    """Return the file groups of a clustering plan; ``None`` if there is none.
+
+    Overwrites have an empty file, or a record without a plan.
+
+    :raises ValueError: if the content is not such a record, or is cut off.
+    """
+    plan = read_record(content, PLAN_FIELDS).get("clusteringPlan") if content else None
+    if not plan:
+        return None
+    slices = (piece for group in plan.get("inputGroups") or () for piece in group.get("slices") or ())
+    return frozenset((piece.get("partitionPath") or "", piece.get("fileId") or "") for piece in slices)
+
+
+def read_plan_extra(content: Content) -> Mapping[str, str]:
+    """Return the extra metadata of a clustering plan.
+
+    :raises ValueError: if the content is not a record, or is cut off.
+    """
+    return dict(read_record(content, frozenset({"extraMetadata"})).get("extraMetadata") or {})
+
+
+def read_rolled_back_times(content: bytes) -> frozenset[str]:
+    """Return the requested times of the instants that a rollback or restore names.
+
+    The plan of a rollback may name none yet.
+
+    :raises ValueError: if the content is not a plan or metadata, or is cut off.
+    """
+    record = read_record(content) if content else {}
+    named = [
+        record.get("instantToRollback"),
+        *(record.get("instantsRollback") or ()),
+        *(record.get("commitsRollback") or ()),
+        *(record.get("instantsToRollback") or ()),  # plain times in a completed restore
+        *(record.get("hoodieRestoreMetadata") or ()),
+    ]
+    times = (instant.get("commitTime") if isinstance(instant, dict) else instant for instant in named)
+    return frozenset(filter(None, times))
+
+
+def read_deleted_names(content: bytes) -> frozenset[str]:
+    """Return the names of the data files that a clean, rollback or restore deletes.
+
+    :raises ValueError: if the content is neither, or is cut off.
+    """
+    record = read_record(content)
+    steps = (record.get("hoodieRestoreMetadata") or {"": [record]}).values()
+    rollbacks = [rollback for step in steps for rollback in step or ()]
+    done = [
+        partition
+        for rollback in rollbacks
+        for partition in (rollback.get("partitionMetadata") or {}).values()
+    ]
+    planned = (record.get("filePathsToBeDeletedPerPartition") or {}).values()
+    paths = [
+        *(path for entry in done for path in entry.get("successDeleteFiles") or ()),
+        *(path for entry in done for path in entry.get("deletePathPatterns") or ()),
+        *(info["filePath"] for infos in planned for info in infos or ()),
+        *(
+            path
+            for request in record.get("RollbackRequests") or ()
+            for path in request["filesToBeDeleted"]
+        ),
+    ]
+    return frozenset(path.rpartition("/")[2] for path in paths)

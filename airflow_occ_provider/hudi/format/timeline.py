@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain, filterfalse, groupby
 from operator import attrgetter
 
-from airflow_occ_provider.hudi.format.instant import Instant, State, TimeKind
-from airflow_occ_provider.hudi.format.instant_time import from_naive_ms, zone_ms
+from airflow_occ_provider.hudi.format.instant import Instant, State, TimeKind, from_naive_ms, zone_ms
 
 Modified = Callable[[str], int | None]
 """Returns the epoch milliseconds of a file's last write; ``None`` if it is gone."""

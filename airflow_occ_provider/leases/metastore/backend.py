@@ -14,7 +14,7 @@ from airflow_occ_provider.errors import ConfigurationError, install_extra
 from airflow_occ_provider.leases.lease import Terms
 
 if TYPE_CHECKING:
-    from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+    from airflow_occ_provider.leases.metastore.lock_log import MetastoreLocks
     from airflow_occ_provider.leases.queue import Queue
 
 LEASE_DATABASE = "airflow_occ_leases"
@@ -154,7 +154,7 @@ class MetastoreLeases:
     def _locks(self) -> MetastoreLocks:
         require_client()
         from airflow_occ_provider.leases.metastore.client import MetastoreClient
-        from airflow_occ_provider.leases.metastore.locks import MetastoreLocks
+        from airflow_occ_provider.leases.metastore.lock_log import MetastoreLocks
 
         return MetastoreLocks(MetastoreClient(self.access), self.database)
 
@@ -165,7 +165,7 @@ def require_client() -> None:
     :raises ConfigurationError: if it is not installed.
     """
     try:
-        import_module("airflow_occ_provider.leases.metastore.locks")
+        import_module("airflow_occ_provider.leases.metastore.lock_log")
     except ImportError as error:
         raise ConfigurationError(
             "type",

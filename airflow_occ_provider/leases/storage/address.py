@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from airflow_occ_provider.errors import ConfigurationError, install_extra
 from airflow_occ_provider.leases.lease import Terms
-from airflow_occ_provider.leases.storage.folder import FolderObject
+from airflow_occ_provider.leases.storage.objects import FolderObject
 
 if TYPE_CHECKING:
     from airflow_occ_provider.leases.storage.bucket import BucketObject

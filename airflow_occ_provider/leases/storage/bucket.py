@@ -27,11 +27,7 @@ from airflow_occ_provider.leases.storage.address import (
     S3Access,
     StorageAccess,
 )
-from airflow_occ_provider.leases.storage.shared_object import (
-    ObjectContent,
-    SupersededError,
-    UnansweredError,
-)
+from airflow_occ_provider.leases.storage.objects import ObjectContent, SupersededError, UnansweredError
 
 if TYPE_CHECKING:
     from airflow_occ_provider.leases.storage.address import Root

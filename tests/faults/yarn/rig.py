@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from airflow_occ_provider.submitters.yarn.resource_manager import ResourceManager
+from airflow_occ_provider.submitters.yarn_place import ResourceManager
 from tests.demo import yarn_connection
 from tests.faults.processes import drivers, programs, send, wait_until_gone
 from tests.faults.rig import JOB, FaultyRun

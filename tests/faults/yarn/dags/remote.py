@@ -12,7 +12,7 @@ from quick_driver import QuickDriverTrigger
 
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
-from airflow_occ_provider.submitters.yarn.place import YarnPlace
+from airflow_occ_provider.submitters.yarn_place import YarnPlace
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 
 PARAMS = {name: Param("", type="string") for name in ("job", "table", "gate")}

@@ -1,3 +1,0 @@
-"""Drivers in pods of Kubernetes."""
-
-from __future__ import annotations
