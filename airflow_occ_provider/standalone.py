@@ -81,9 +81,8 @@ from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess, Zooke
 from airflow_occ_provider.retry import ConflictRetry
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.local_place import LocalPlace
-from airflow_occ_provider.submitters.processes import LONGEST_END_S
+from airflow_occ_provider.submitters.processes import LONGEST_END_S, Flag
 from airflow_occ_provider.submitters.task_drivers import TaskDrivers, folder_driver
 
 __all__ = [

@@ -34,7 +34,7 @@ from airflow_occ_provider.hudi.writer.table_service import Service
 from airflow_occ_provider.operators.retry_policy import BudgetedRetries
 from airflow_occ_provider.operators.task_run import AirflowTaskRun, SparkRun, defer, log_admission
 from airflow_occ_provider.storage.address import named_partitions
-from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.processes import Flag
 from airflow_occ_provider.task.arguments import TypedArguments
 from airflow_occ_provider.task.run import hide, open_journal, write_policy
 from airflow_occ_provider.task.table_link import HudiTableLink, show_table

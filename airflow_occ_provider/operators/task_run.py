@@ -32,10 +32,9 @@ from airflow_occ_provider.attempts.waits import (
     TaskWait,
 )
 from airflow_occ_provider.errors import TaskEndedError
-from airflow_occ_provider.hooks.drivers import drivers_of, follower
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, lock_hook
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.hooks.places import Launch, PlacedTask
+from airflow_occ_provider.hooks.places import Launch, PlacedTask, drivers_of, follower
 from airflow_occ_provider.hooks.spark import (
     FoldedOutput,
     attempt_hook,
@@ -47,8 +46,7 @@ from airflow_occ_provider.hooks.spark import (
 from airflow_occ_provider.leases.rules import Owner
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
-from airflow_occ_provider.submitters.flag import Flag
-from airflow_occ_provider.submitters.processes import LONGEST_END_S
+from airflow_occ_provider.submitters.processes import LONGEST_END_S, Flag
 from airflow_occ_provider.submitters.task_drivers import TaskDrivers
 from airflow_occ_provider.task import metrics
 from airflow_occ_provider.task.run import (

@@ -25,8 +25,8 @@ from airflow_occ_provider.hudi.format.archive import (
     newest_version,
     parse_manifest,
     parse_version,
+    read_archived_record,
     read_entries,
-    read_record,
 )
 from airflow_occ_provider.hudi.format.commit_metadata import COMMIT_FIELDS, PLAN_FIELDS, Content
 from airflow_occ_provider.hudi.format.instant import Instant
@@ -237,7 +237,7 @@ class Archive:
         if position is None:
             return None
         data = _Chunks(self._folder, self._name, position.file).request(position.start, position.stop)
-        return self._decoded(position.file, lambda: read_record(position, data, fields))
+        return self._decoded(position.file, lambda: read_archived_record(position, data, fields))
 
     def _decoded(self, file: str, decode: Callable[[], _T]) -> _T:
         try:

@@ -11,9 +11,9 @@ from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import NotSubmittedError, SubmitterUnreachableError
-from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launcher, SubmitCommand
 from airflow_occ_provider.submitters.place import Place
+from airflow_occ_provider.submitters.processes import Flag
 
 _LOOK_S = 0.2
 _PERIOD_S = 10.0

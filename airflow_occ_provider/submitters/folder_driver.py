@@ -50,7 +50,6 @@ from airflow_occ_provider.errors import (
     OccError,
     SubmitterUnreachableError,
 )
-from airflow_occ_provider.submitters.flag import Flag, call_apart
 from airflow_occ_provider.submitters.followed_driver import (
     AttemptFiles,
     FollowedDriver,
@@ -58,6 +57,7 @@ from airflow_occ_provider.submitters.followed_driver import (
     grant_of,
 )
 from airflow_occ_provider.submitters.place import Place
+from airflow_occ_provider.submitters.processes import Flag, call_apart
 
 _GATE_S = 0.3
 _SLOW_GATE_S = 5.0

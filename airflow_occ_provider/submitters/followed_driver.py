@@ -39,8 +39,8 @@ from airflow_occ_provider.driver.contract import (
     longest_period_s,
 )
 from airflow_occ_provider.errors import SubmitterUnreachableError, TableUnreadableError
-from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.place import Place
+from airflow_occ_provider.submitters.processes import Flag
 
 _log = logging.getLogger(__name__)
 

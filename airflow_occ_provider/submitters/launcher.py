@@ -22,8 +22,7 @@ import psutil
 from airflow_occ_provider.attempts.site import StartLimit, late_start
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.submitters import gate
-from airflow_occ_provider.submitters.flag import Flag
-from airflow_occ_provider.submitters.processes import DriverProcess, end_processes, processes_of
+from airflow_occ_provider.submitters.processes import DriverProcess, Flag, end_processes, processes_of
 
 BATCH = 1 << 13  # bytes; beside a job that prints, Airflow logs 100 to 500 kB/s
 AHEAD = 1 << 20

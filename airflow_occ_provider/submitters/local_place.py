@@ -8,14 +8,9 @@ from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import FenceError, NotSubmittedError
-from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launcher, SubmitCommand
 from airflow_occ_provider.submitters.place import Place
-from airflow_occ_provider.submitters.processes import (
-    DriverProcess,
-    end_processes,
-    processes_of,
-)
+from airflow_occ_provider.submitters.processes import DriverProcess, Flag, end_processes, processes_of
 
 
 class LocalPlace(Place):

@@ -11,11 +11,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.site import Site, StartLimit
-from airflow_occ_provider.attempts.staging import offered
 from airflow_occ_provider.attempts.submission import (
     IDENTITY_VARIABLE,
     SparkJob,
     Submission,
+    offered,
     private_folder,
     remove_leftovers,
 )
@@ -27,10 +27,10 @@ from airflow_occ_provider.storage.attempt_folder import (
     run_folder,
     shared_folder,
 )
-from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.local_place import end_processes_of
 from airflow_occ_provider.submitters.place import Place, StartedPlace
+from airflow_occ_provider.submitters.processes import Flag
 
 STORAGE_FACT = "storage_conn_id"
 """A fact of a handle: the name of the storage of the driver's folder."""

@@ -28,8 +28,8 @@ from airflow_occ_provider.attempts.submitter import (
     Unseen,
 )
 from airflow_occ_provider.errors import LeaseLostError, OccError
-from airflow_occ_provider.hooks.drivers import follower, service_of
 from airflow_occ_provider.hooks.hudi_table import open_table
+from airflow_occ_provider.hooks.places import follower, service_of
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.secrets import mask_named

@@ -26,8 +26,8 @@ from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.writer.options import writer_options, zookeeper_lock_options
-from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launcher
+from airflow_occ_provider.submitters.processes import Flag
 from tests.bench.harness import Goal, conclude, show
 from tests.services.airflow import EmbeddedAirflow
 from tests.support.local_drivers import local_driver, local_drivers

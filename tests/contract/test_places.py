@@ -11,8 +11,7 @@ import pytest
 
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.drivers import drivers_of, follower
-from airflow_occ_provider.hooks.places import PlacedTask
+from airflow_occ_provider.hooks.places import PlacedTask, drivers_of, follower
 from airflow_occ_provider.hooks.spark import spark_hook
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from tests.contract import spool_place

@@ -21,15 +21,14 @@ from airflow_occ_provider.attempts.record import NOTHING_BEFORE, TryKey
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob, Submission
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.errors import NotSubmittedError, StateStoreError
-from airflow_occ_provider.hooks.drivers import drivers_of, follower
-from airflow_occ_provider.hooks.places import Launch, PlacedTask
+from airflow_occ_provider.hooks.places import Launch, PlacedTask, drivers_of, follower
 from airflow_occ_provider.hooks.spark import spark_hook
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.kubernetes_place import KubernetesPlace
 from airflow_occ_provider.submitters.place import Place
+from airflow_occ_provider.submitters.processes import Flag
 from tests.contract import folder_job
 from tests.contract.in_memory_submitter import Cluster, InMemorySubmitter
 from tests.support.hand_made_tables import T1, C, add, begin

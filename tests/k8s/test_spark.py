@@ -13,8 +13,7 @@ import pytest
 
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.site import NO_LIMIT
-from airflow_occ_provider.attempts.staging import offered
-from airflow_occ_provider.attempts.submission import SparkJob
+from airflow_occ_provider.attempts.submission import SparkJob, offered
 from airflow_occ_provider.attempts.submitter import Ended
 from airflow_occ_provider.hooks.kubernetes import of_pod
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder

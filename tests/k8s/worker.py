@@ -15,7 +15,7 @@ from pathlib import Path
 
 from airflow.sdk.exceptions import TaskDeferred
 
-from airflow_occ_provider.attempts import staging
+from airflow_occ_provider.attempts import submission
 from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
@@ -77,7 +77,7 @@ def main(folder, name, number):
     table = str(folder / "lake" / "rows")
     is_stand_in = "RIG_FOLDER" in os.environ
     driver._UNSEEN_S = 60.0  # in place of ten minutes
-    staging.LIFE_S = folder_driver.LIFE_S = followed_driver.LIFE_S = LIFE_S
+    submission.LIFE_S = folder_driver.LIFE_S = followed_driver.LIFE_S = LIFE_S
     task = (WithoutHudi if is_stand_in else HudiWriteOperator)(
         task_id=name,
         application=str(JOB),

@@ -9,8 +9,7 @@ import threading
 import psutil
 import pytest
 
-from airflow_occ_provider.attempts.staging import offered
-from airflow_occ_provider.attempts.submission import SparkJob
+from airflow_occ_provider.attempts.submission import SparkJob, offered
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.embedded.spark import spark_environment

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from airflow_occ_provider.attempts.site import NO_LIMIT
-from airflow_occ_provider.attempts.staging import offered
-from airflow_occ_provider.attempts.submission import SparkJob, Submission
+from airflow_occ_provider.attempts.submission import SparkJob, Submission, offered
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
 from airflow_occ_provider.submitters.folder_driver import FolderDriver

@@ -12,12 +12,12 @@ import pytest
 
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.site import Site, Source, read_site
-from airflow_occ_provider.attempts.staging import offered
 from airflow_occ_provider.attempts.submission import (
     IDENTITY_VARIABLE,
     SparkJob,
     effective_options,
     local_path,
+    offered,
     refuse_unproven,
     remove_leftovers,
 )

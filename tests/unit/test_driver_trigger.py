@@ -14,7 +14,7 @@ from airflow.sdk.log import _secrets_masker, mask_logs
 
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running
 from airflow_occ_provider.attempts.waits import DriverWait
-from airflow_occ_provider.hooks.drivers import service_of
+from airflow_occ_provider.hooks.places import service_of
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.task_run import _trigger

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.attempts.driver import TICK_S
-from airflow_occ_provider.attempts.staging import offered
-from airflow_occ_provider.attempts.submission import SparkJob, Submission
+from airflow_occ_provider.attempts.submission import SparkJob, Submission, offered
 from airflow_occ_provider.attempts.submitter import SILENCE_FACT, Ended, Handle, Running, Unseen
 from airflow_occ_provider.driver import attempt as attempt_half
 from airflow_occ_provider.driver import contract
@@ -31,7 +30,7 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.in_driver.report import Lines
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder, run_folder
-from airflow_occ_provider.submitters import flag, folder_driver, followed_driver
+from airflow_occ_provider.submitters import folder_driver, followed_driver, processes
 from airflow_occ_provider.submitters import folder_driver as folder_driver_module
 from airflow_occ_provider.submitters import followed_driver as followed_driver_module
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
@@ -649,7 +648,7 @@ def test_a_kill_beside_an_operator_that_hangs_leaves_time_to_release_the_lease(
     else:
         handle = submitter.submit(lambda _: None)
         driver.join()
-    for module in (flag, folder_driver, folder_driver_module):
+    for module in (processes, folder_driver, folder_driver_module):
         monkeypatch.setattr(module, "time", clock)
     clock.begun_s = clock.now_s
     if what == "before it is granted":

@@ -13,7 +13,7 @@ from airflow_occ_provider.hooks.places import Launch
 from airflow_occ_provider.hooks.spark import attempt_hook, spark_hook
 from airflow_occ_provider.hudi.format.properties import parse_table_properties
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
-from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.processes import Flag
 from tests.support.local_drivers import local_drivers
 
 SECRET = "a/b+c=d:#e"

@@ -9,15 +9,14 @@ import sys
 import psutil
 
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
-from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launcher
-from airflow_occ_provider.submitters.processes import processes_of
+from airflow_occ_provider.submitters.processes import Flag, processes_of
 from tests.support.observed import until
 from tests.support.session_site import SITE
 
 TASK = """
 import os
-from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.processes import Flag
 from airflow_occ_provider.submitters.launcher import Launcher
 Launcher().run(["sleep", "600"], os.environ, Flag())
 """

@@ -11,9 +11,8 @@ import pytest
 
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.submitters import launcher as module
-from airflow_occ_provider.submitters.flag import Flag
 from airflow_occ_provider.submitters.launcher import Launcher
-from airflow_occ_provider.submitters.processes import processes_of
+from airflow_occ_provider.submitters.processes import Flag, processes_of
 
 PATIENCE_S = 60
 UNMARKED = f"env -u {IDENTITY_VARIABLE} setsid timeout 50"

@@ -36,7 +36,7 @@ from airflow_occ_provider.operators.lease import HudiLeaseOperator
 from airflow_occ_provider.operators.task_run import SparkRun
 from airflow_occ_provider.sensors.lease import HudiLeaseSensor
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.processes import Flag
 from tests.support.table_properties import table_properties
 from tests.support.task_state import Store
 

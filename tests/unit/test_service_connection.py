@@ -7,8 +7,7 @@ import json
 import pytest
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.drivers import drivers_of
-from airflow_occ_provider.hooks.places import PlacedTask
+from airflow_occ_provider.hooks.places import PlacedTask, drivers_of
 from airflow_occ_provider.hooks.spark import spark_hook
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 

@@ -10,7 +10,7 @@ from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.task_run import SparkRun
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.processes import Flag
 
 SUBMISSION = Submission("runner.py", AttemptFolder("/private"), b"{}")
 OURS = "two_writers.write_b.manual__1"

@@ -36,7 +36,7 @@ from airflow_occ_provider.standalone import (
     ZookeeperLock,
 )
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
-from airflow_occ_provider.submitters.flag import Flag
+from airflow_occ_provider.submitters.processes import Flag
 from tests.support.patched import only_in
 from tests.support.standalone_site import PROGRAM, link_packages
 

@@ -196,7 +196,7 @@ def instants_of(entries: Iterable[Entry]) -> dict[Instant, InstantRecords]:
     }
 
 
-def read_record(
+def read_archived_record(
     position: RecordPosition, data: bytes, fields: frozenset[str]
 ) -> Mapping[str, Any] | None:
     """Decode fields of an instant's metadata or plan; ``None`` if it holds neither.
