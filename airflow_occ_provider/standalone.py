@@ -12,7 +12,8 @@ Other schedulers, such as cron, run such a program once for each run of their wo
     program.write(WriteSpec("/lake/trips", PythonFile("upsert_trips.py")), run_id="2026-11-21")
 
 Each run has a journal, by which a program that was killed is continued when it is started again. The
-driver is a process of this host, and ends with the program.
+driver is a process of this host, and ends with the program. A program that is asked to stop, by SIGTERM
+or Ctrl-C, ends its driver, settles the attempt and releases its lease.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import json
 import logging
 import os
 import random
+import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -46,6 +49,7 @@ from airflow_occ_provider.attempts.locks import (
     StorageLock,
     ZookeeperLock,
 )
+from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.attempts.record import TryKey
 from airflow_occ_provider.attempts.site import Site, StartLimit, read_site
 from airflow_occ_provider.attempts.submission import (
@@ -208,7 +212,10 @@ class Program:
         :raises OccError: if the write failed, or whether it has committed is unknown.
         :raises StateStoreError: if another process of this host has the run.
         """
-        with _JournalFile.of_run(Path(self.journals), self.name, run_id) as journal:
+        with (
+            _JournalFile.of_run(Path(self.journals), self.name, run_id) as journal,
+            _stopped_by_sigterm(),
+        ):
             spent: Counter[str] = Counter()
             while True:
                 try:
@@ -223,6 +230,22 @@ class Program:
                     _log.warning("Retry in %.0f s: %s", wait_s, verdict.reason)
                     spent[verdict.cause or ""] += 1
                     time.sleep(wait_s)
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """Have SIGTERM end a block as Ctrl-C does, unless the program handles it itself."""
+    is_ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    )
+    if is_ours:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +292,11 @@ class _JournalFile:
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self.path)
+            folder = os.open(self.path.parent, os.O_RDONLY)  # else a host that dies forgets the name
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
         except OSError as error:
             raise self._failed(error) from error
 
@@ -492,6 +520,7 @@ class _LocalDrivers:
         """Return the driver that runs a submission, before it is started."""
         launch = _Launch(self._spark, self._name, self._conf, submission, self._site, self._killed)
         self._driver = Driver(self._drivers.submitter(launch), _echo)
+        self._driver.stop_for = _stop_for
         return self._driver
 
     def running(self, handle: Handle, event: DriverEvent) -> Driver:
@@ -511,6 +540,11 @@ class _LocalDrivers:
         """End the driver."""
         if self._driver:
             self._driver.end()
+
+
+def _stop_for(error: BaseException) -> Stop | None:
+    is_asked = isinstance(error, SystemExit | KeyboardInterrupt)
+    return Stop(Outcome.ENDED, "the program was asked to stop") if is_asked else None
 
 
 def _echo(line: str) -> None:

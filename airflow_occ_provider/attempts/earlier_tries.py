@@ -290,7 +290,8 @@ def refuse_deaths(run: Journal, budget: int) -> None:
             f"the worker died together with its driver in tries {', '.join(map(str, died))}: the "
             f"job is not run again ({budget} such retries are allowed)",
             remedy="look what ended the worker (out of memory, an eviction, a lost node), give it "
-            "more memory than the driver takes, and clear the task",
+            "more memory than the driver takes, and clear the task; without Airflow, start the program "
+            "with another run_id",
         )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import closing
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from airflow_occ_provider import standalone
@@ -37,6 +39,7 @@ from airflow_occ_provider.standalone import (
 )
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.processes import Flag
+from tests.support.observed import until
 from tests.support.patched import only_in
 from tests.support.standalone_site import PROGRAM, link_packages
 
@@ -135,6 +138,41 @@ def test_a_lease_that_another_program_holds_is_waited_for(monkeypatch, program, 
         with pytest.raises(standalone.OccError, match="spark-submit ended with exit code 1"):
             program().write(spec, "1/2")
         assert queue.requests() == ()
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+def test_a_program_that_is_asked_to_stop_leaves_nothing_behind(program, spec, tmp_path, end):
+    began = tmp_path / "began"
+    ours = program(
+        f"""for folder; do :; done
+        echo {{}} >$folder/hello.stand_in
+        until test -e $folder/grant; do sleep 0.05; done
+        echo $$ >{began}.new; mv {began}.new {began}; exec sleep 600"""
+    )
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    code = f"""
+import signal
+from airflow_occ_provider.standalone import *
+signal.signal(signal.SIGINT, signal.default_int_handler)
+locks = PlainLocks(StorageLock(), StorageLeases({str(tmp_path / "leases")!r}))
+spark = SparkSubmit(binary={ours.spark.binary!r}, environment={{"SPARK_HOME": {str(tmp_path)!r}}})
+program = Program("trips", locks=locks, spark=spark, journals={str(tmp_path / "journals")!r})
+program.write(WriteSpec({spec.table!r}, PythonFile({str(tmp_path / "job.py")!r})), "1/2")
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(scratch)})
+    try:
+        until(began.exists, "the start of the driver")
+        process.send_signal(end)
+        assert process.wait(120) in (-end, 128 + end)
+    finally:
+        process.kill()
+    assert not psutil.pid_exists(int(began.read_text()))
+    assert list(scratch.iterdir()) == []
+    with closing(ours.locks.leases()) as queue:
+        assert queue.requests() == ()
+    (attempt,) = journal_of(tmp_path)["attempts"]
+    assert attempt["outcome"] == "ended"
 
 
 def test_leases_never_live_where_hudis_locks_do():
