@@ -83,13 +83,11 @@ def get_provider_info() -> dict[str, Any]:
             "operators",
             *("hudi_clean", "hudi_incremental_read", "hudi_sql", "hudi_streamer"),
             *("hudi_table_service", "hudi_trigger_dag_run", "hudi_write"),
-            *("keep_lease", "lease", "release_lease"),
+            "lease",
         ),
         "sensors": _modules("sensors", "commit", "heartbeat", "idle", "incremental_window", "lease"),
         "hooks": _modules("hooks", "hudi_table", others=sorted(lock_modules)),
-        "triggers": _modules(
-            "triggers", "commit", "free_scope", "heartbeat", "idle", "lease", "survivor", "window"
-        ),
+        "triggers": _modules("triggers", "commit", "heartbeat", "idle", "lease"),
         "task-decorators": [
             {
                 "name": "hudi_write",

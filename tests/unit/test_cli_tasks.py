@@ -141,13 +141,13 @@ def test_a_queue_that_does_not_answer_hides_nothing_else(path, monkeypatch, caps
 @pytest.mark.parametrize(("map_index", "task"), [(-1, "t"), (0, "t / 0"), (12, "t / 12")])
 def test_the_timeline_names_the_task_of_a_signature(run, path, monkeypatch, map_index, task):
     signature = Signature("identity", "d", "r", "t", map_index, 2)
-    describe = table_commands.describe
+    describe = table_commands.describe_instant
 
     def signed(*arguments, **options):
         return describe(*arguments, **options) | {"extra": signature.options()}
 
     assert "d / r" not in run("timeline", path)
-    monkeypatch.setattr(table_commands, "describe", signed)
+    monkeypatch.setattr(table_commands, "describe_instant", signed)
     assert f"d / r / {task} (try 2)" in run("timeline", path, "--output", "plain")
     (first, *_) = json.loads(run("timeline", path, "--output", "json"))
     assert (first["task"]["map_index"], first["task"]["try_number"]) == (map_index, 2)
