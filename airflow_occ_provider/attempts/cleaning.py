@@ -12,7 +12,7 @@ from airflow_occ_provider.attempts.commit import Loss, audit_table
 from airflow_occ_provider.attempts.driver import Admitted, DriverRun, end_earlier
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.outcome import LogReading, Outcome
+from airflow_occ_provider.attempts.outcome import MEANINGS, LogReading
 from airflow_occ_provider.attempts.preparation import Preparation
 from airflow_occ_provider.attempts.settle import Settlement
 from airflow_occ_provider.attempts.submission import SparkJob, remove_leftovers
@@ -139,7 +139,6 @@ _ASK_HUDI = "look in airflow hudi timeline --archived what became of it"
 
 _TRIES = 3
 _PAUSE_S = 10.0
-_SAID_BY_THE_LOG = (Outcome.LOCK_TIMEOUT, Outcome.KILLED, Outcome.MISCONFIGURATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +207,7 @@ class CleanRun:
         """Refuse a failed driver, unless it collided with another clean and may run again."""
         if has_collided(reading.lines) and not is_last:
             return
-        if reading.outcome in _SAID_BY_THE_LOG:
+        if MEANINGS[reading.outcome].explains_clean:
             error = Settlement(reading.outcome, lines=reading.lines, exit_code=exit_code).error()
             raise error or AssertionError("not reached")
         raise FenceError(

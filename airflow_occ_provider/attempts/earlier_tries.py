@@ -11,7 +11,7 @@ from airflow_occ_provider.attempts.commit import Commit, earlier_commit, run_aga
 from airflow_occ_provider.attempts.driver import end_earlier
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal, now_ms
-from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.outcome import MEANINGS, Outcome
 from airflow_occ_provider.attempts.own_writes import Commits, is_service
 from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.settle import (
@@ -35,7 +35,7 @@ from airflow_occ_provider.storage.table import HudiTable
 
 _FENCES = 3
 _CLOCKS_DIFFER_MS = 3_600_000
-_OF_A_DONE_JOB = ("", Outcome.COMMITTED, Outcome.NOTHING_WRITTEN, Outcome.UNKNOWN)
+_OF_A_DONE_JOB = {"", *(outcome for outcome, meaning in MEANINGS.items() if meaning.error is None)}
 
 
 @dataclass(frozen=True, slots=True)

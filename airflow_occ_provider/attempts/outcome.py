@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
+from airflow_occ_provider import errors
 from airflow_occ_provider.spelling import spell_owner
 
 
@@ -35,37 +37,138 @@ class Outcome(StrEnum):
     UNKNOWN = "unknown"
 
 
-REMEDIES = {
-    Outcome.COMMITTED: "Nothing to do.",
-    Outcome.NOTHING_WRITTEN: "Nothing to do, unless the job should have written.",
-    Outcome.EARLY_CONFLICT: "Run the job again after the other writer of these files has ended.",
-    Outcome.COMMIT_CONFLICT: "Run the job again: another writer committed the same files first.",
-    Outcome.YIELDED: "Nothing to do: the task is queued behind the earlier writer of the same files.",
-    Outcome.LOCK_TIMEOUT: "Look who holds Hudi's lock and whether its service answers; run again.",
-    Outcome.HEARTBEAT_EXPIRED: "Run the job again; look for long collections or a slow storage.",
-    Outcome.COMMIT_REFUSED: "Nothing to do if the task is retried: nothing was committed. If it happens "
-    "again, look whether the task's processes pause, or reach the lock service or the storage too late; "
-    "or raise the lease's time to live.",
-    Outcome.ROLLED_BACK: "Find the writer without optimistic concurrency control that rolled this one "
-    "back (its rollback is in the timeline) and configure it before running again.",
-    Outcome.CLUSTERING_CONFLICT: "Let the pending clustering end, or roll it back; then run again.",
-    Outcome.MISCONFIGURATION: "Correct the setting that the lines name; running again does not help.",
-    Outcome.HUDI_ERROR: "Look at the table (airflow hudi doctor) and at the line before running again.",
-    Outcome.JOB_ERROR: "Correct the job's own error.",
-    Outcome.KILLED: "Find out who killed the driver (memory limit, operator, host); run again.",
-    Outcome.ENDED: "Nothing to do if the task was marked or cleared; else find out what stopped its "
-    "worker.",
-    Outcome.TIMED_OUT: "Look in the log what the driver waited for, or raise the task's "
-    "execution_timeout.",
-    Outcome.NOT_STARTED: "Look for a lack of memory, disk space or network where the driver ran.",
-    Outcome.UNKNOWN: "Look for the commit in the table's timeline before running again.",
-}
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What an outcome means: for its task, for people and for the metrics.
 
-HAVE_RIVALS = (Outcome.COMMIT_CONFLICT, Outcome.YIELDED, Outcome.CLUSTERING_CONFLICT)
-"""The outcomes of a write that lost to an instant, or has to wait for it."""
-UNCHECKED = (
-    "Hudi's check for conflicts did not run before the commit: the job changed its concurrency mode"
+    :param remedy: what to do about it.
+    :param title: begins the sentence that describes an attempt which failed so.
+    :param error: raised for such an attempt; ``None`` if it has not failed, or only the table can tell.
+    :param may_have_committed: whether the attempt may have committed, though it does not count as done.
+    :param has_rival: whether the attempt lost to an instant, or has to wait for it.
+    :param is_conflict: whether it counts in ``hudi.conflicts``.
+    :param is_wasted: whether its time counts in ``hudi.wasted``: another writer, Hudi's lock, the lease
+        or the heartbeat took the work.
+    :param explains_clean: whether a failed clean whose log shows it is refused with this error, not with
+        a ``FenceError``.
+    """
+
+    remedy: str
+    title: str = ""
+    error: type[errors.AttemptError] | None = None
+    may_have_committed: bool = False
+    has_rival: bool = False
+    is_conflict: bool = False
+    is_wasted: bool = False
+    explains_clean: bool = False
+
+
+MEANINGS: Mapping[Outcome, Meaning] = MappingProxyType(
+    {
+        Outcome.COMMITTED: Meaning("Nothing to do."),
+        Outcome.NOTHING_WRITTEN: Meaning("Nothing to do, unless the job should have written."),
+        Outcome.EARLY_CONFLICT: Meaning(
+            "Run the job again after the other writer of these files has ended.",
+            title="Early conflict",
+            error=errors.WriteConflictError,
+            is_conflict=True,
+            is_wasted=True,
+        ),
+        Outcome.COMMIT_CONFLICT: Meaning(
+            "Run the job again: another writer committed the same files first.",
+            title="Conflict",
+            error=errors.WriteConflictError,
+            has_rival=True,
+            is_conflict=True,
+            is_wasted=True,
+        ),
+        Outcome.YIELDED: Meaning(
+            "Nothing to do: the task is queued behind the earlier writer of the same files.",
+            title="Queued behind",
+            error=errors.WriteConflictError,
+            has_rival=True,
+            is_wasted=True,
+        ),
+        Outcome.LOCK_TIMEOUT: Meaning(
+            "Look who holds Hudi's lock and whether its service answers; run again.",
+            title="Lock time-out",
+            error=errors.LockTimeoutError,
+            is_wasted=True,
+            explains_clean=True,
+        ),
+        Outcome.HEARTBEAT_EXPIRED: Meaning(
+            "Run the job again; look for long collections or a slow storage.",
+            title="Heartbeat expired",
+            error=errors.HeartbeatExpiredError,
+            is_wasted=True,
+        ),
+        Outcome.COMMIT_REFUSED: Meaning(
+            "Nothing to do if the task is retried: nothing was committed. If it happens again, look "
+            "whether the task's processes pause, or reach the lock service or the storage too late; or "
+            "raise the lease's time to live.",
+            title="Commit refused",
+            error=errors.CommitRefusedError,
+            is_wasted=True,
+        ),
+        Outcome.ROLLED_BACK: Meaning(
+            "Find the writer without optimistic concurrency control that rolled this one back (its "
+            "rollback is in the timeline) and configure it before running again.",
+            title="Rolled back",
+            error=errors.RolledBackError,
+            is_wasted=True,
+        ),
+        Outcome.CLUSTERING_CONFLICT: Meaning(
+            "Let the pending clustering end, or roll it back; then run again.",
+            title="Clustering conflict",
+            error=errors.WriteConflictError,
+            has_rival=True,
+            is_conflict=True,
+            is_wasted=True,
+        ),
+        Outcome.MISCONFIGURATION: Meaning(
+            "Correct the setting that the lines name; running again does not help.",
+            title="Misconfiguration",
+            error=errors.MisconfigurationError,
+            may_have_committed=True,  # without Hudi's check
+            explains_clean=True,
+        ),
+        Outcome.HUDI_ERROR: Meaning(
+            "Look at the table (airflow hudi doctor) and at the line before running again.",
+            title="Hudi error",
+            error=errors.HudiError,
+        ),
+        Outcome.JOB_ERROR: Meaning(
+            "Correct the job's own error.", title="Job error", error=errors.JobError
+        ),
+        Outcome.KILLED: Meaning(
+            "Find out who killed the driver (memory limit, operator, host); run again.",
+            title="Killed",
+            error=errors.DriverKilledError,
+            explains_clean=True,
+        ),
+        Outcome.ENDED: Meaning(
+            "Nothing to do if the task was marked or cleared; else find out what stopped its worker.",
+            title="Ended by Airflow",
+            error=errors.TaskEndedError,
+        ),
+        Outcome.TIMED_OUT: Meaning(
+            "Look in the log what the driver waited for, or raise the task's execution_timeout.",
+            title="Timed out",
+            error=errors.ExecutionTimeoutError,
+        ),
+        Outcome.NOT_STARTED: Meaning(
+            "Look for a lack of memory, disk space or network where the driver ran.",
+            title="Not started",
+            error=errors.DriverNotStartedError,
+        ),
+        Outcome.UNKNOWN: Meaning(
+            "Look for the commit in the table's timeline before running again.",
+            may_have_committed=True,
+        ),
+    }
 )
+"""All that is said of each outcome; a new outcome is one entry here."""
+
 _KILLED = frozenset({129, 130, 131, 134, 137, 143})
 
 
@@ -132,7 +235,7 @@ class LogReading:
     @property
     def remedy(self) -> str:
         """What to do about it."""
-        return self.advice or REMEDIES[self.outcome]
+        return self.advice or MEANINGS[self.outcome].remedy
 
 
 def timeout_line(limit: timedelta | None) -> str:
@@ -150,25 +253,9 @@ LIMIT = 160
 WASTED = "wasted."
 UNSIGNED = "an unsigned commit"
 
-_TITLES = {
-    Outcome.EARLY_CONFLICT: "Early conflict",
-    Outcome.COMMIT_CONFLICT: "Conflict",
-    Outcome.YIELDED: "Queued behind",
-    Outcome.LOCK_TIMEOUT: "Lock time-out",
-    Outcome.HEARTBEAT_EXPIRED: "Heartbeat expired",
-    Outcome.COMMIT_REFUSED: "Commit refused",
-    Outcome.ROLLED_BACK: "Rolled back",
-    Outcome.CLUSTERING_CONFLICT: "Clustering conflict",
-    Outcome.MISCONFIGURATION: "Misconfiguration",
-    Outcome.HUDI_ERROR: "Hudi error",
-    Outcome.JOB_ERROR: "Job error",
-    Outcome.KILLED: "Killed",
-    Outcome.ENDED: "Ended by Airflow",
-    Outcome.TIMED_OUT: "Timed out",
-    Outcome.NOT_STARTED: "Not started",
-}
+_TITLES = [meaning.title for meaning in MEANINGS.values() if meaning.title]
 _SENTENCE = re.compile(
-    rf"(?:{'|'.join(_TITLES.values())}): .* (?:s|min|h) (?:of Spark time )?{re.escape(WASTED)}.*"
+    rf"(?:{'|'.join(_TITLES)}): .* (?:s|min|h) (?:of Spark time )?{re.escape(WASTED)}.*"
     r"|commit state unknown: .*"
 )
 _WASTED = re.compile(rf"([\d.]+ (?:s|min|h)) (?:of Spark time )?{re.escape(WASTED)}")
@@ -242,7 +329,7 @@ def _assembled(failure: Failure, step: int) -> str:
     """Return the line, shortened by a number of steps."""
     ends = [_cost(failure, step), _next_try(failure, step)]
     end = "".join(f" {part}" for part in ends if part)
-    begin = f"{_TITLES.get(failure.outcome, failure.outcome)}: {_what(failure, step)}"
+    begin = f"{MEANINGS[failure.outcome].title}: {_what(failure, step)}"
     if not failure.rival:  # the cause may be of any length
         begin = brief(begin, max(LIMIT - len(end) - 1, LIMIT // 3))
     return f"{begin}{'' if begin.endswith(('.', '…')) else '.'}{end}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,9 +12,7 @@ from airflow_occ_provider.attempts.commit import Commit, Loss, audit_all, find_c
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import (
-    HAVE_RIVALS,
-    REMEDIES,
-    UNCHECKED,
+    MEANINGS,
     Failure,
     LogReading,
     Outcome,
@@ -74,23 +72,24 @@ class Settlement:
 
     def error(self) -> errors.OccError | None:
         """Return the attempt's error; ``None`` if it did its work."""
+        meaning = MEANINGS[self.outcome]
         if self.unreadable:
             return self.unreadable.as_commit_state_unknown()
         if self.outcome is Outcome.UNKNOWN:
             return errors.CommitStateUnknownError(
-                f"commit state unknown: {' '.join(self.lines)}", remedy=REMEDIES[Outcome.UNKNOWN]
+                f"commit state unknown: {' '.join(self.lines)}", remedy=meaning.remedy
             )
         if self.loss:
             return self.loss.error()
-        if self.outcome is Outcome.NOTHING_WRITTEN:
-            return None
         if self.outcome is Outcome.COMMITTED:
             return self._error_after_commit()
+        if meaning.error is None:
+            return None
         is_taken_back = self.outcome is Outcome.ROLLED_BACK
-        return _ERRORS[self.outcome](
+        return meaning.error(
             sentence(self.failure or self.described()),
             outcome=self.outcome,
-            remedy=self.advice or REMEDIES[self.outcome],
+            remedy=self.advice or meaning.remedy,
             committed=bool(self.commit or (self.own_writes.committed and not is_taken_back)),
         )
 
@@ -111,31 +110,16 @@ class Settlement:
         by_hudi = (line for line in self.lines if "org.apache.hudi." in line)
         by_jvm = (line for line in self.lines if line.startswith(": "))
         cause = self.cause or next(by_hudi, None) or next(by_jvm, None) or next(iter(self.lines), None)
-        rival = self.rival if self.outcome in HAVE_RIVALS else None
+        rival = self.rival if MEANINGS[self.outcome].has_rival else None
         return Failure(self.outcome, self.instant, rival, cause=cause or f"exit code {self.exit_code}")
 
 
 _AGAIN = (
     "set commits='many', if keys or a checkpoint make it safe that a retry runs the whole job again,"
 )
-_LOST = (Outcome.COMMIT_CONFLICT, Outcome.YIELDED)
-_ERRORS: dict[Outcome, Callable[..., errors.AttemptError]] = {
-    Outcome.EARLY_CONFLICT: errors.WriteConflictError,
-    Outcome.COMMIT_CONFLICT: errors.WriteConflictError,
-    Outcome.YIELDED: errors.WriteConflictError,
-    Outcome.CLUSTERING_CONFLICT: errors.WriteConflictError,
-    Outcome.LOCK_TIMEOUT: errors.LockTimeoutError,
-    Outcome.HEARTBEAT_EXPIRED: errors.HeartbeatExpiredError,
-    Outcome.COMMIT_REFUSED: errors.CommitRefusedError,
-    Outcome.KILLED: errors.DriverKilledError,
-    Outcome.ENDED: errors.TaskEndedError,
-    Outcome.TIMED_OUT: errors.ExecutionTimeoutError,
-    Outcome.NOT_STARTED: errors.DriverNotStartedError,
-    Outcome.ROLLED_BACK: errors.RolledBackError,
-    Outcome.MISCONFIGURATION: errors.MisconfigurationError,
-    Outcome.HUDI_ERROR: errors.HudiError,
-    Outcome.JOB_ERROR: errors.JobError,
-}
+_UNCHECKED = (
+    "Hudi's check for conflicts did not run before the commit: the job changed its concurrency mode"
+)
 
 
 def failed_after_commit(what: str, own_writes: OwnWrites = _NONE) -> errors.FailedAfterCommitError:
@@ -355,7 +339,7 @@ class _Ended:
         for commit, _ in commits:
             is_recorded = commit.time in instants.times and instants.has_completed(commit.time)
             if is_recorded and not instants.was_checked(commit.time):
-                return _Judged(Outcome.MISCONFIGURATION, (UNCHECKED, str(commit)), commit.time)
+                return _Judged(Outcome.MISCONFIGURATION, (_UNCHECKED, str(commit)), commit.time)
         return None
 
     def _lines(self, reading: LogReading) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from airflow_occ_provider.attempts.log.hudi_failures import (
     is_of_hudi,
     marked_instant,
 )
-from airflow_occ_provider.attempts.outcome import HAVE_RIVALS, LogReading, Outcome, was_killed
+from airflow_occ_provider.attempts.outcome import MEANINGS, LogReading, Outcome, was_killed
 
 _AROUND = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|(?:\s+(?:source|loc)=\S+)+\s*$"
@@ -217,7 +217,7 @@ class _SavedLog:
         return LogReading(
             outcome,
             instant=None if settled["instant"] == "-" else settled["instant"],
-            rival=self._rival if outcome in HAVE_RIVALS else None,
+            rival=self._rival if MEANINGS[outcome].has_rival else None,
             lines=tuple(self._decided),
         )
 

@@ -16,19 +16,10 @@ from typing import NamedTuple
 
 from airflow.sdk.observability import stats
 
-from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.outcome import MEANINGS, Outcome
 from airflow_occ_provider.hudi.writer.fate import Fate, Writer
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.address import canonical_table
-
-CONFLICTS = frozenset({Outcome.EARLY_CONFLICT, Outcome.COMMIT_CONFLICT, Outcome.CLUSTERING_CONFLICT})
-"""The outcomes of an attempt that conflicted with another writer."""
-
-WASTED = CONFLICTS | {
-    *(Outcome.YIELDED, Outcome.LOCK_TIMEOUT, Outcome.HEARTBEAT_EXPIRED, Outcome.ROLLED_BACK),
-    Outcome.COMMIT_REFUSED,
-}
-"""The outcomes of an attempt whose work was lost through no error of its own."""
 
 _log = logging.getLogger(__name__)
 # Airflow's StatsD logger drops a metric whose name with InfluxDB tags has more than 250 characters, or
@@ -52,17 +43,17 @@ class Work(NamedTuple):
     table: str
 
 
-def attempt(work: Work, outcome: str, seconds: float) -> None:
+def attempt(work: Work, outcome: Outcome, seconds: float) -> None:
     """Count a finished attempt.
 
-    :param outcome: one of ``attempts.outcome.Outcome``.
     :param seconds: how long its driver ran.
     """
+    meaning = MEANINGS[outcome]
     tags = {**work._asdict(), "outcome": outcome}
     _send(stats.incr, "hudi.attempts", 1, tags)
-    if outcome in CONFLICTS:
+    if meaning.is_conflict:
         _send(stats.incr, "hudi.conflicts", 1, tags)
-    if outcome in WASTED:
+    if meaning.is_wasted:
         _send(stats.timing, "hudi.wasted", timedelta(seconds=max(seconds, 0.0)), tags)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.outcome import MEANINGS, Outcome
 from airflow_occ_provider.attempts.record import AttemptRecord, TaskRecord
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.reading.table_state import TableState
@@ -15,6 +15,8 @@ from airflow_occ_provider.ui.shared_read import SharedValue
 from airflow_occ_provider.ui.table_readers import REQUEST_TIMEOUT_S, SHOWN_S
 from airflow_occ_provider.ui.table_reads import TableReading
 from airflow_occ_provider.ui.view import AttemptRow, KnownTable, Reach
+
+_OPEN = {"", *(outcome for outcome, meaning in MEANINGS.items() if meaning.may_have_committed)}
 
 
 def known_table(reading: TableReading, signed: Mapping[str, Signature] | None = None) -> KnownTable:
@@ -67,8 +69,7 @@ def _attempt(record: AttemptRecord, storage: SharedValue[TableState] | None) -> 
 
 
 def _recorded(record: AttemptRecord) -> bool | None:
-    # A misconfigured job may have committed, without Hudi's check.
-    if record.outcome in ("", Outcome.UNKNOWN, Outcome.MISCONFIGURATION):
+    if record.outcome in _OPEN:
         return None
     return record.outcome == Outcome.COMMITTED
 

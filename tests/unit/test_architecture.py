@@ -54,7 +54,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "driver": ({"driver"}, set()),
     "attempts.submitter": ({"attempts.log.facts"}, set()),
     "attempts.record": ({"attempts.submitter", "attempts.identity", "storage.address"}, set()),
-    "attempts.outcome": ({"attempts.log", "spelling"}, set()),
+    "attempts.outcome": ({"errors", "spelling"}, set()),
     "attempts.log": ({"attempts.log", "attempts.outcome"}, set()),
     "attempts.guards.heartbeat_alarm": ({"hudi.writer.heartbeat", "attempts.outcome"}, set()),
     "attempts.sql_text": ({"errors", "storage.address"}, {"sqlglot"}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
-from airflow_occ_provider.attempts.outcome import REMEDIES, Outcome
+from airflow_occ_provider.attempts.outcome import MEANINGS, Outcome
 from airflow_occ_provider.reading.saved_log import read_saved_log
 from tests.unit.reports import cause, fact
 
@@ -13,9 +13,9 @@ OWN, RIVAL = "20261122101500123", "20261122101200456"
 HUDI = "org.apache.hudi.exception"
 TIMELINE = "/lake/t/.hoodie/timeline"
 PROTECTED = fact("protected", options=20, followed=True)
-OWN_ERROR = REMEDIES[Outcome.JOB_ERROR]
-AGAIN = REMEDIES[Outcome.COMMIT_CONFLICT]
-LOCK = REMEDIES[Outcome.LOCK_TIMEOUT]
+OWN_ERROR = MEANINGS[Outcome.JOB_ERROR].remedy
+AGAIN = MEANINGS[Outcome.COMMIT_CONFLICT].remedy
+LOCK = MEANINGS[Outcome.LOCK_TIMEOUT].remedy
 
 
 def hudi(message, logger="ActiveTimelineV2"):

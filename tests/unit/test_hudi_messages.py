@@ -9,7 +9,7 @@ import pytest
 
 from airflow_occ_provider.attempts.log.facts import Cause
 from airflow_occ_provider.attempts.log.hudi_failures import Diagnosis, diagnose
-from airflow_occ_provider.attempts.outcome import REMEDIES, Outcome
+from airflow_occ_provider.attempts.outcome import MEANINGS, Outcome
 from tests.golden.record_hudi_messages import MESSAGES, RELEASES
 
 GENERAL = Path(MESSAGES).with_name("hudi_messages_general.txt")
@@ -60,7 +60,7 @@ def test_no_message_of_hudis_own_is_the_jobs_error_without_a_row():
 
 
 def test_every_remedy_is_complete():
-    remedies = [one.diagnosis.remedy or REMEDIES[one.diagnosis.outcome] for one in RECORDED]
+    remedies = [one.diagnosis.remedy or MEANINGS[one.diagnosis.outcome].remedy for one in RECORDED]
     assert all(remedy.endswith((".", ")")) and "{" not in remedy for remedy in remedies)
 
 

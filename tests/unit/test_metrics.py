@@ -23,7 +23,7 @@ from airflow_occ_provider.attempts import journal, try_lease
 from airflow_occ_provider.attempts.attempt import AttemptRecorder
 from airflow_occ_provider.attempts.driver import Driver
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.outcome import MEANINGS, Outcome
 from airflow_occ_provider.attempts.service_attempt import ServiceAttempt, ServiceLimits, plans_of
 from airflow_occ_provider.attempts.waits import WaitNeeded
 from airflow_occ_provider.attempts.write import Write
@@ -38,7 +38,7 @@ from airflow_occ_provider.operators.hudi_table_service import HudiClusteringOper
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.lease import HudiLeaseOperator
 from airflow_occ_provider.task import metrics
-from airflow_occ_provider.task.metrics import CONFLICTS, WASTED, Work
+from airflow_occ_provider.task.metrics import Work
 from airflow_occ_provider.triggers.shared_watch import WriterTarget, shared_watch
 from tests.contract.in_memory_submitter import failing
 from tests.support.memory_store import MemoryStore
@@ -218,7 +218,8 @@ def test_nothing_is_dropped_for_its_length_and_long_tags_stay_apart(tagged, capl
     for first in "ab":
         everything(Work(first + "d" * 249, first + "t" * 249, f"s3://{first}{'/deep' * 100}"))
         sent |= set(tagged.take())
-    metrics_of_tasks = len(Outcome) + len(CONFLICTS) + len(WASTED) + 3
+    lost = sum(meaning.is_conflict + meaning.is_wasted for meaning in MEANINGS.values())
+    metrics_of_tasks = len(Outcome) + lost + 3
     assert len(sent) == 2 * (metrics_of_tasks + 2)
     assert all(line.rpartition(":")[0].endswith(("/deep", *Outcome)) for line in sent)
     assert caplog.text == ""

@@ -4,7 +4,9 @@ import pytest
 
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.facts import parse_fact
-from airflow_occ_provider.attempts.outcome import REMEDIES, Outcome
+from airflow_occ_provider.attempts.outcome import MEANINGS, Outcome, is_sentence
+from airflow_occ_provider.attempts.settle import Settlement
+from airflow_occ_provider.errors import CommitStateUnknownError
 from tests.unit.recorded_logs import (
     CONFLICT,
     FROM_LOG_ALONE,
@@ -205,8 +207,27 @@ def test_a_layout_of_ones_own_does_not_hide_hudis_check():
     assert log.read(0).conflict_checked is True
 
 
-def test_every_outcome_has_a_remedy():
-    assert set(REMEDIES) == set(Outcome)
+def test_every_outcome_has_an_entry_with_a_remedy():
+    assert list(MEANINGS) == list(Outcome)
+    assert all(meaning.remedy for meaning in MEANINGS.values())
+
+
+@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if MEANINGS[outcome].error])
+def test_every_failure_has_an_error_of_its_own_and_a_sentence(outcome):
+    error = Settlement(outcome, instant=T, exit_code=1).error()
+    assert (type(error), error.outcome) == (MEANINGS[outcome].error, outcome)
+    assert error.remedy == MEANINGS[outcome].remedy
+    assert error.message.startswith(f"{MEANINGS[outcome].title}: ")
+    assert MEANINGS[outcome].title
+    assert is_sentence(f"{error.message} 1.0 s wasted.")
+
+
+def test_no_other_outcome_fails_an_attempt_but_an_unknown_one():
+    well = [outcome for outcome in Outcome if not MEANINGS[outcome].error]
+    assert well == [Outcome.COMMITTED, Outcome.NOTHING_WRITTEN, Outcome.UNKNOWN]
+    assert [Settlement(outcome).error() for outcome in well[:-1]] == [None, None]
+    assert isinstance(Settlement(Outcome.UNKNOWN).error(), CommitStateUnknownError)
+    assert [MEANINGS[outcome].title for outcome in well] == ["", "", ""]
 
 
 def test_memory_does_not_grow_with_the_log():

@@ -22,7 +22,7 @@ from airflow_occ_provider.attempts.log.hudi_failures import (
     diagnose_conflict,
     marked_instant,
 )
-from airflow_occ_provider.attempts.outcome import HAVE_RIVALS, LogReading, Outcome, was_killed
+from airflow_occ_provider.attempts.outcome import MEANINGS, LogReading, Outcome, was_killed
 
 _TIME = r"\d{14,20}"
 _REQUESTED = re.compile(
@@ -498,7 +498,7 @@ def reading_of(
     return LogReading(
         diagnosis.outcome,
         instant=written or diagnosis.instant or named or last_lost or dead,
-        rival=(winner or diagnosis.rival) if diagnosis.outcome in HAVE_RIVALS else None,
+        rival=(winner or diagnosis.rival) if MEANINGS[diagnosis.outcome].has_rival else None,
         lines=tuple(lines),
         cause=diagnosis.cause,
         advice=diagnosis.remedy,

@@ -1,7 +1,7 @@
 """Pure: what Hudi's exceptions mean for a writer of a table, Hudi 0.15.0 to 1.2.1.
 
 One table: exception and message, outcome, remedy. Whether a retry helps follows from the outcome
-(``attempts.settle``). The deepest cause that a row describes decides, since the causes above it say
+(``attempts.outcome``). The deepest cause that a row describes decides, since the causes above it say
 only what Hudi was doing. ``tests/golden/hudi_messages.txt`` has the messages of the releases; a test
 demands that each is judged by a row, or was reviewed for the general rule.
 """
