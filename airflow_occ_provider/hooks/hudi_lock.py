@@ -44,6 +44,9 @@ _FLAGS |= {"false": False, "0": False, "no": False, "off": False}
 class HudiLockHook(BaseHook):
     """The base hook of a lock connection.
 
+    The hook of a type reads its ``connection`` and ``fields`` into two plain values, by ``service_lock``
+    and ``service_leases``. The field ``hudi_lock_options`` is read here.
+
     :param lock_conn_id: id of the connection.
     :param connection: the connection, if the caller has already loaded it.
     """
@@ -74,9 +77,9 @@ class HudiLockHook(BaseHook):
 
         :raises ConfigurationError: if the options are wrong.
         """
-        text = self._fields.text("hudi_lock_options")
-        with self._fields.named():
-            return GivenLock(dict(parse_defaults(text))) if text else self._service_lock()
+        text = self.fields.text("hudi_lock_options")
+        with self.fields.named():
+            return GivenLock(dict(parse_defaults(text))) if text else self.service_lock()
 
     @cached_property
     def lease_backend(self) -> LeaseBackend:
@@ -84,22 +87,22 @@ class HudiLockHook(BaseHook):
 
         :raises ConfigurationError: if a field is missing or wrong.
         """
-        with self._fields.named():
-            return beside(self._lease_backend(), self.hudi_lock)
+        with self.fields.named():
+            return beside(self.service_leases(), self.hudi_lock)
 
     def options(self, table: str) -> dict[str, str]:
         """Return Hudi's lock options; see ``HudiLock.options``."""
-        with self._fields.named():
+        with self.fields.named():
             return lock_options(self.hudi_lock, table)
 
     def commit_lock(self, table: str, table_name: str) -> CommitLock | None:
         """Open a view of Hudi's own lock; see ``HudiLock.view``."""
-        with self._fields.named():
+        with self.fields.named():
             return self.hudi_lock.view(table, table_name)
 
     def terms(self) -> Terms:
         """Return the TTLs of the leases; see ``LeaseBackend.terms``."""
-        with self._fields.named():
+        with self.fields.named():
             return self.lease_backend.terms()
 
     def load_client(self) -> None:
@@ -109,19 +112,19 @@ class HudiLockHook(BaseHook):
 
     def leases(self) -> Queue:
         """Open the queue of leases, which the caller closes; see ``LeaseBackend.open``."""
-        with self._fields.named():
+        with self.fields.named():
             return self.lease_backend.open()
 
     def validate(self) -> None:
         """Check the connection's fields, without a request; see ``LeaseBackend.validate``."""
-        self.options(self._example_table)
-        with self._fields.named():
+        self.options(self.example_table)
+        with self.fields.named():
             self.lease_backend.validate()
 
     def test(self) -> str:
         """Check the connection to the lock service; see ``LeaseBackend.test``."""
         self.validate()
-        with self._fields.named():
+        with self.fields.named():
             return self.lease_backend.test()
 
     def test_connection(self) -> tuple[bool, str]:
@@ -132,25 +135,33 @@ class HudiLockHook(BaseHook):
             return False, str(error)
 
     @property
-    def _example_table(self) -> str:
+    def example_table(self) -> str:
         """A table for which the options are checked."""
         return "/check"
 
     @abstractmethod
-    def _service_lock(self) -> HudiLock:
-        """Return Hudi's lock in this service."""
+    def service_lock(self) -> HudiLock:
+        """Return Hudi's lock in this service, or beside each table.
+
+        :raises ConfigurationError: if a field is missing or wrong.
+        """
 
     @abstractmethod
-    def _lease_backend(self) -> LeaseBackend:
-        """Return the leases in this service."""
+    def service_leases(self) -> LeaseBackend:
+        """Return the leases in this service.
+
+        :raises ConfigurationError: if a field is missing or wrong.
+        """
 
     @cached_property
-    def _connection(self) -> Connection:
+    def connection(self) -> Connection:
+        """The connection."""
         return self._given or self.get_conn()
 
     @cached_property
-    def _fields(self) -> Fields:
-        return Fields(self._connection)
+    def fields(self) -> Fields:
+        """The connection's extra fields."""
+        return Fields(self.connection)
 
 
 def _load(module: str) -> None:

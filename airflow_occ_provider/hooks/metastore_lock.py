@@ -29,12 +29,13 @@ class HudiMetastoreLockHook(HudiLockHook):
     @cached_property
     def access(self) -> MetastoreAccess:
         """The way to the metastore that the connection names."""
-        service = self._fields.text("kerberos_service", "hive")
-        kerberos = Kerberos(service) if self._fields.flag("kerberos") else None
-        return MetastoreAccess(self._uris, answer_timeout_s(self._fields), kerberos)
+        service = self.fields.text("kerberos_service", "hive")
+        kerberos = Kerberos(service) if self.fields.flag("kerberos") else None
+        return MetastoreAccess(self._uris, answer_timeout_s(self.fields), kerberos)
 
-    def _service_lock(self) -> MetastoreLock:
-        fields = self._fields
+    def service_lock(self) -> MetastoreLock:
+        """Return Hudi's lock in the metastore."""
+        fields = self.fields
         return MetastoreLock(
             self.access,
             self._name("database", "default"),
@@ -44,20 +45,21 @@ class HudiMetastoreLockHook(HudiLockHook):
             num_retries=fields.number("num_retries", 50),
         )
 
-    def _lease_backend(self) -> MetastoreLeases:
+    def service_leases(self) -> MetastoreLeases:
+        """Return the leases in the metastore."""
         return MetastoreLeases(
             self.access,
             self._name("lease_database", LEASE_DATABASE),
-            timeout_s=ttl_s(self._fields, "lock_timeout_s", 0),
-            poll_s=self._fields.number("lease_poll_s", 1, at_least=1),
+            timeout_s=ttl_s(self.fields, "lock_timeout_s", 0),
+            poll_s=self.fields.number("lease_poll_s", 1, at_least=1),
         )
 
     @property
     def _uris(self) -> str:
         """The Thrift addresses, separated by commas."""
-        host, port = (self._connection.host or "").strip(), self._connection.port
+        host, port = (self.connection.host or "").strip(), self.connection.port
         if not host:
-            raise self._fields.error(
+            raise self.fields.error(
                 "uris", "is empty", "enter thrift://host:port addresses, separated by commas"
             )
         uris = [uri.strip() for uri in host.split(",") if uri.strip()]
@@ -70,9 +72,9 @@ class HudiMetastoreLockHook(HudiLockHook):
 
         :raises ConfigurationError: if it is not a valid one.
         """
-        name = self._fields.text(field, default)
+        name = self.fields.text(field, default)
         if name != default and not _NAME.fullmatch(name):
-            raise self._fields.error(
+            raise self.fields.error(
                 field,
                 f"{name!r} is not a valid name in Hive",
                 "enter at most 128 lower-case letters, digits and underscores",

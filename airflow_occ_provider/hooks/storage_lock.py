@@ -61,30 +61,31 @@ class HudiStorageLockHook(HudiLockHook):
         :raises ConfigurationError: if it names no folder for leases.
         """
         if not self._url:
-            raise self._fields.error(
-                "lease_root", "is empty", "enter a folder, such as s3://lake/leases"
-            )
-        with self._fields.named():
+            raise self.fields.error("lease_root", "is empty", "enter a folder, such as s3://lake/leases")
+        with self.fields.named():
             return parse_root(self._url)
 
     @property
     def _url(self) -> str:
-        return (self._connection.host or "").strip()
+        return (self.connection.host or "").strip()
 
     @property
-    def _example_table(self) -> str:
+    def example_table(self) -> str:
+        """A table in a storage like that of the leases."""
         return "/check" if self.root.is_local else "s3a://bucket/check"
 
-    def _service_lock(self) -> StorageLock:
-        fields = self._fields
+    def service_lock(self) -> StorageLock:
+        """Return Hudi's lock beside each table."""
+        fields = self.fields
         return StorageLock(
             fields.number("wait_time_ms", 60_000, at_least=1),
             fields.number("num_retries", 50) if fields.has("num_retries") else None,
             fields.number("lock_expire_min", 10, at_least=1),
         )
 
-    def _lease_backend(self) -> StorageLeases:
-        fields, pace = self._fields, self.root.pace
+    def service_leases(self) -> StorageLeases:
+        """Return the leases in the lease root."""
+        fields, pace = self.fields, self.root.pace
         lease_s = ttl_s(fields, "lease_ttl_s", pace.ttl_s)
         claim_s = fields.number("claim_ttl_s", max(pace.claim_ttl_s, lease_s), at_least=lease_s)
         conn_id = fields.text(_FIELD)

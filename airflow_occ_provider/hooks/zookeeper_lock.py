@@ -37,17 +37,18 @@ class HudiZookeeperLockHook(HudiLockHook):
     @cached_property
     def access(self) -> ZookeeperAccess:
         """The way to the ensemble that the connection names."""
-        login = self._connection.login or ""
-        password = self._connection.password or ""
+        login = self.connection.login or ""
+        password = self.connection.password or ""
         if password and not login:
-            raise self._fields.error(
+            raise self.fields.error(
                 "login", "is empty, but there is a password", "enter the login that owns the leases"
             )
-        timeout_s = answer_timeout_s(self._fields)
+        timeout_s = answer_timeout_s(self.fields)
         return ZookeeperAccess(self._hosts, timeout_s, login, password, self._tls)
 
-    def _service_lock(self) -> ZookeeperLock:
-        fields = self._fields
+    def service_lock(self) -> ZookeeperLock:
+        """Return Hudi's lock in ZooKeeper."""
+        fields = self.fields
         return ZookeeperLock(
             self.access,
             fields.path("base_path", "/hudi/locks"),
@@ -57,8 +58,9 @@ class HudiZookeeperLockHook(HudiLockHook):
             num_retries=fields.number("num_retries", 50),
         )
 
-    def _lease_backend(self) -> ZookeeperLeases:
-        fields = self._fields
+    def service_leases(self) -> ZookeeperLeases:
+        """Return the leases in ZooKeeper."""
+        fields = self.fields
         root = fields.path("lease_root", LEASE_ROOT)
         lease_s = ttl_s(fields, "lease_ttl_s", 60)
         claim_s = fields.number("claim_ttl_s", max(600, lease_s), at_least=lease_s)
@@ -72,15 +74,15 @@ class HudiZookeeperLockHook(HudiLockHook):
         """
         from airflow_occ_provider.leases.zookeeper.backend import connect_string
 
-        host, port = (self._connection.host or "").strip(), self._connection.port
+        host, port = (self.connection.host or "").strip(), self.connection.port
         if not host:
-            raise self._fields.error(
+            raise self.fields.error(
                 "hosts", "is empty", "enter host:port pairs, such as zk1:2181,zk2:2181,zk3:2181"
             )
         try:
             return connect_string(host, port)
         except ValueError as error:
-            raise self._fields.error(
+            raise self.fields.error(
                 "hosts",
                 f"{host!r}: {error}",
                 "enter host:port pairs separated by commas, and a chroot at the end if there is one, "
@@ -89,11 +91,11 @@ class HudiZookeeperLockHook(HudiLockHook):
 
     @property
     def _tls(self) -> Tls | None:
-        if not self._fields.flag("tls"):
+        if not self.fields.flag("tls"):
             return None
         return Tls(
-            self._fields.text("tls_ca"),
-            self._fields.text("tls_certificate"),
-            self._fields.text("tls_key"),
-            verify=self._fields.flag("tls_verify", default=True),
+            self.fields.text("tls_ca"),
+            self.fields.text("tls_certificate"),
+            self.fields.text("tls_key"),
+            verify=self.fields.flag("tls_verify", default=True),
         )

@@ -20,11 +20,11 @@ class BucketLockHook(HudiLockHook):
     conn_type = "bucket_lock"
     hook_name = "Hudi lock (bucket)"
 
-    def _service_lock(self):
+    def service_lock(self):
         return LockBesideTable()
 
-    def _lease_backend(self):
-        return BucketLeases(self._connection.host, self._fields)
+    def service_leases(self):
+        return BucketLeases(self.connection.host, self.fields)
 
 
 class LockBesideTable:
