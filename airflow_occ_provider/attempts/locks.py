@@ -5,14 +5,12 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.options import (
     LOCK_PROVIDER,
-    METASTORE_DATABASE,
-    ZOOKEEPER_BASE_PATH,
     contradictions,
     metastore_lock_options,
     zookeeper_lock_options,
@@ -27,18 +25,10 @@ from airflow_occ_provider.hudi.writer.storage_lock import (
     file_lock_store,
     storage_lock_options,
 )
-from airflow_occ_provider.leases.backend import LeaseBackend
+from airflow_occ_provider.leases.backend import HudiLock, LeaseBackend
 from airflow_occ_provider.leases.lease import Terms
-from airflow_occ_provider.leases.metastore.backend import (
-    MetastoreAccess,
-    MetastoreLeases,
-    require_client,
-)
-from airflow_occ_provider.leases.zookeeper.backend import (
-    ZookeeperAccess,
-    ZookeeperLeases,
-    refuse_overlap,
-)
+from airflow_occ_provider.leases.metastore.backend import MetastoreAccess, require_client
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
 from airflow_occ_provider.storage.address import canonical_table, parse_table_path
 
 if TYPE_CHECKING:
@@ -49,27 +39,6 @@ if TYPE_CHECKING:
 
 
 _RETRIES_A_MINUTE = 60 // RETRY_S
-
-
-class HudiLock(Protocol):
-    """Hudi's own lock, which a writer takes to commit.
-
-    Each method raises ``ConfigurationError`` if a value is missing or wrong, and
-    ``LockUnreachableError`` if it asks the lock service and gets no answer in time.
-    """
-
-    def options(self, table: str, /) -> dict[str, str]:
-        """Return the options of Hudi's lock provider.
-
-        :param table: base path of the table that is written.
-        """
-
-    def view(self, table: str, table_name: str, /) -> CommitLock | None:
-        """Open a view of the lock of a table; ``None`` if no service keeps it.
-
-        :param table: base path of the table.
-        :param table_name: its ``hoodie.table.name``.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +227,7 @@ class PlainLocks:
     lock_conn_id: str = "locks"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lease_backend", beside(self.lease_backend, self.hudi_lock))
+        object.__setattr__(self, "lease_backend", self.lease_backend.beside(self.hudi_lock))
 
     def validate(self) -> None:
         """Refuse wrong values of the leases; Hudi's lock depends on the table."""
@@ -279,22 +248,6 @@ class PlainLocks:
     def terms(self) -> Terms:
         """Return the TTLs of the leases."""
         return self.lease_backend.terms()
-
-
-def beside(leases: LeaseBackend, lock: HudiLock) -> LeaseBackend:
-    """Return leases that know Hudi's lock, so that neither is in the other's way.
-
-    :raises ConfigurationError: if the lock is where the leases are.
-    """
-    if isinstance(leases, ZookeeperLeases):
-        if isinstance(lock, ZookeeperLock):
-            return replace(leases, locks_root=lock.base_path)
-        refuse_overlap(leases.root, lock.options("/check").get(ZOOKEEPER_BASE_PATH, ""))
-    elif isinstance(leases, MetastoreLeases):
-        database = lock.options("/check").get(METASTORE_DATABASE, "")
-        heartbeat_ms = lock.heartbeat_ms if isinstance(lock, MetastoreLock) else 0
-        return replace(leases, locks_database=database, heartbeat_ms=heartbeat_ms)
-    return leases
 
 
 def lock_options(hudi_lock: HudiLock, table: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from airflow_occ_provider.attempts.locks import GivenLock, HudiLock, beside, lock_options
+from airflow_occ_provider.attempts.locks import GivenLock, lock_options
 from airflow_occ_provider.connection_form import LOCK_FORMS
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.hudi.format.properties import parse_defaults
@@ -24,7 +24,7 @@ from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from airflow_occ_provider.leases.backend import LeaseBackend
+    from airflow_occ_provider.leases.backend import HudiLock, LeaseBackend
     from airflow_occ_provider.leases.commit_lock import CommitLock
     from airflow_occ_provider.leases.lease import Terms
     from airflow_occ_provider.leases.queue import Queue
@@ -88,7 +88,7 @@ class HudiLockHook(BaseHook):
         :raises ConfigurationError: if a field is missing or wrong.
         """
         with self.fields.named():
-            return beside(self.service_leases(), self.hudi_lock)
+            return self.service_leases().beside(self.hudi_lock)
 
     def options(self, table: str) -> dict[str, str]:
         """Return Hudi's lock options; see ``HudiLock.options``."""

@@ -1,4 +1,4 @@
-"""``LeaseBackend``: the service that keeps leases, by plain values."""
+"""A lock connection's two plain values: what keeps leases, and Hudi's lock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,29 @@ from typing import TYPE_CHECKING, Protocol
 from airflow_occ_provider.leases.lease import Terms
 
 if TYPE_CHECKING:
+    from airflow_occ_provider.leases.commit_lock import CommitLock
     from airflow_occ_provider.leases.queue import Queue
+
+
+class HudiLock(Protocol):
+    """Hudi's own lock, which a writer takes to commit.
+
+    Each method raises ``ConfigurationError`` if a value is missing or wrong, and
+    ``LockUnreachableError`` if it asks the lock service and gets no answer in time.
+    """
+
+    def options(self, table: str, /) -> dict[str, str]:
+        """Return the options of Hudi's lock provider.
+
+        :param table: base path of the table that is written.
+        """
+
+    def view(self, table: str, table_name: str, /) -> CommitLock | None:
+        """Open a view of the lock of a table; ``None`` if no service keeps it.
+
+        :param table: base path of the table.
+        :param table_name: its ``hoodie.table.name``.
+        """
 
 
 class LeaseBackend(Protocol):
@@ -17,6 +39,14 @@ class LeaseBackend(Protocol):
     ``LockUnreachableError`` if it asks the service and gets no answer in time: ``test`` within the
     time-out of an answer, for each of its steps.
     """
+
+    def beside(self, lock: HudiLock) -> LeaseBackend:
+        """Return leases that know Hudi's lock.
+
+        It is this value itself, if neither can be in the other's way.
+
+        :raises ConfigurationError: if the lock is where the leases are.
+        """
 
     def terms(self) -> Terms:
         """Return the TTLs of the leases."""

@@ -40,6 +40,9 @@ class BucketLeases:
     bucket: str
     fields: Fields
 
+    def beside(self, lock):
+        return self
+
     def terms(self):
         return Terms(self.fields.number("lease_ttl_s", 60) * 1000, 600_000)
 

@@ -41,11 +41,11 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "hudi": (set(), set()),
     "storage": ({"bounded", "errors", "hudi", "storage"}, {"fsspec", "pyarrow"}),
     "leases.metastore": (
-        {"errors", "leases"},
+        {"errors", "hudi.writer.options", "leases"},
         {"kerberos", "puresasl", "pymetastore", "thrift", "thrift_sasl"},
     ),
     "leases.storage": ({"bounded", "errors", "leases"}, {"obstore"}),
-    "leases.zookeeper": ({"bounded", "errors", "leases"}, {"kazoo"}),
+    "leases.zookeeper": ({"bounded", "errors", "hudi.writer.options", "leases"}, {"kazoo"}),
     "leases": ({"errors", "leases", "spelling"}, set()),
     "testing": ({"errors", "leases", "testing"}, {"pytest"}),
     "in_driver": ({"driver.contract", "in_driver"}, {"pyspark"}),

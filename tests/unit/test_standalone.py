@@ -235,3 +235,23 @@ def test_hudis_lock_and_the_leases_are_never_in_one_place():
             PlainLocks(lock, leases)
     locks = PlainLocks(MetastoreLock(metastore, heartbeat_ms=7), MetastoreLeases(metastore))
     assert locks.lease_backend.heartbeat_ms == 7
+
+
+@pytest.mark.parametrize(
+    ("lock", "leases"),
+    [
+        (ZookeeperLock(ZookeeperAccess("z:1")), ZookeeperLeases(ZookeeperAccess("z:1"))),
+        (
+            MetastoreLock(MetastoreAccess("thrift://h:1")),
+            MetastoreLeases(MetastoreAccess("thrift://h:1")),
+        ),
+    ],
+)
+def test_a_lock_by_its_options_is_known_to_the_leases_of_the_same_service(lock, leases):
+    given = PlainLocks(GivenLock(lock.options("/check")), leases).lease_backend
+    assert given == PlainLocks(lock, leases).lease_backend != leases
+    elsewhere = {
+        name: value.replace("z:1", "y:1").replace("h:1", "g:1")
+        for name, value in lock.options("/check").items()
+    }
+    assert PlainLocks(GivenLock(elsewhere), leases).lease_backend != given

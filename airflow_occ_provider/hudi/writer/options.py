@@ -28,8 +28,11 @@ OPTIMISTIC = "OPTIMISTIC_CONCURRENCY_CONTROL"
 NON_BLOCKING = "NON_BLOCKING_CONCURRENCY_CONTROL"
 LAZY = "LAZY"
 ZOOKEEPER_LOCK_PROVIDER = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
+ZOOKEEPER_URL = "hoodie.write.lock.zookeeper.url"
 ZOOKEEPER_BASE_PATH = "hoodie.write.lock.zookeeper.base_path"
+METASTORE_URIS = "hoodie.write.lock.hivemetastore.uris"
 METASTORE_DATABASE = "hoodie.write.lock.hivemetastore.database"
+LOCK_HEARTBEAT_MS = "hoodie.write.lock.heartbeat_interval_ms"
 METASTORE_TABLE = "hoodie.write.lock.hivemetastore.table"
 METASTORE_LOCK_PROVIDER = "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider"
 _ONE_PROCESS_LOCKS = ("InProcessLockProvider", "NoopLockProvider")
@@ -207,7 +210,7 @@ def zookeeper_lock_options(
     """
     return {
         LOCK_PROVIDER: ZOOKEEPER_LOCK_PROVIDER,
-        "hoodie.write.lock.zookeeper.url": hosts,
+        ZOOKEEPER_URL: hosts,
         ZOOKEEPER_BASE_PATH: base_path,
         "hoodie.write.lock.zookeeper.session_timeout_ms": str(session_timeout_ms),
         "hoodie.write.lock.zookeeper.connection_timeout_ms": str(connection_timeout_ms),
@@ -231,11 +234,11 @@ def metastore_lock_options(
     """
     return {
         LOCK_PROVIDER: METASTORE_LOCK_PROVIDER,
-        "hoodie.write.lock.hivemetastore.uris": uris,
+        METASTORE_URIS: uris,
         METASTORE_DATABASE: database,
         METASTORE_TABLE: table,
         "hoodie.write.lock.wait_time_ms": str(wait_time_ms),
-        "hoodie.write.lock.heartbeat_interval_ms": str(heartbeat_interval_ms),
+        LOCK_HEARTBEAT_MS: str(heartbeat_interval_ms),
         "hoodie.write.lock.client.num_retries": str(num_retries),
     }
 

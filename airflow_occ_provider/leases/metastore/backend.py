@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 import uuid
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from airflow_occ_provider.errors import ConfigurationError, install_extra
+from airflow_occ_provider.hudi.writer.options import (
+    LOCK_HEARTBEAT_MS,
+    METASTORE_DATABASE,
+    METASTORE_URIS,
+)
 from airflow_occ_provider.leases.lease import Terms
 
 if TYPE_CHECKING:
+    from airflow_occ_provider.leases.backend import HudiLock
     from airflow_occ_provider.leases.metastore.lock_log import MetastoreLocks
     from airflow_occ_provider.leases.queue import Queue
 
@@ -92,6 +98,17 @@ class MetastoreLeases:
                 f"{self.database!r} is where Hudi locks, and a queue needs a database of its own",
                 remedy=f"enter another name, such as {LEASE_DATABASE}",
             )
+
+    def beside(self, lock: HudiLock) -> MetastoreLeases:
+        """Return leases that know the database and the heartbeats of Hudi's lock."""
+        options = lock.options("/check")
+        is_here = options.get(METASTORE_URIS) == self.access.uris
+        heartbeat_ms = options.get(LOCK_HEARTBEAT_MS, "") if is_here else ""
+        return replace(
+            self,
+            locks_database=options.get(METASTORE_DATABASE, ""),
+            heartbeat_ms=int(heartbeat_ms) if heartbeat_ms.isdecimal() else 0,
+        )
 
     def terms(self) -> Terms:
         """Return the TTLs: nine tenths of the lock time-out, or of a shorter one."""

@@ -28,6 +28,7 @@ from airflow_occ_provider.leases.storage.objects import SharedObject, Superseded
 from airflow_occ_provider.leases.store import NodeGoneError, NodeTakenError, NodeVersionError
 
 if TYPE_CHECKING:
+    from airflow_occ_provider.leases.backend import HudiLock
     from airflow_occ_provider.leases.queue import Queue
     from airflow_occ_provider.leases.storage.objects import PlacedObject
 
@@ -382,6 +383,10 @@ class StorageLeases:
     def pace(self) -> LeasePace:
         """How often the queue looks and writes, by default."""
         return parse_root(self.root).pace
+
+    def beside(self, _lock: HudiLock, /) -> StorageLeases:
+        """Return itself: no lock of Hudi is in a folder of leases."""
+        return self
 
     def terms(self) -> Terms:
         """Return the TTLs of the leases, by default those of the folder's storage."""

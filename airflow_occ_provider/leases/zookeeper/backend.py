@@ -6,16 +6,18 @@ import re
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kazoo.hosts import collect_hosts
 
 from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hudi.writer.options import ZOOKEEPER_BASE_PATH, ZOOKEEPER_URL
 from airflow_occ_provider.leases.lease import Terms
 
 if TYPE_CHECKING:
+    from airflow_occ_provider.leases.backend import HudiLock
     from airflow_occ_provider.leases.queue import Queue
     from airflow_occ_provider.leases.zookeeper.client import Session
 
@@ -149,6 +151,15 @@ class ZookeeperLeases:
 
     def __post_init__(self) -> None:
         refuse_overlap(self.root, self.locks_root)
+
+    def beside(self, lock: HudiLock) -> ZookeeperLeases:
+        """Return leases that know the base path of Hudi's lock, which may not overlap."""
+        options = lock.options("/check")
+        base_path = options.get(ZOOKEEPER_BASE_PATH, "")
+        if options.get(ZOOKEEPER_URL) == self.access.hosts:
+            return replace(self, locks_root=base_path)
+        refuse_overlap(self.root, base_path)
+        return self
 
     def terms(self) -> Terms:
         """Return the TTLs of the leases."""
