@@ -52,11 +52,13 @@ class Service(Place):
     def __init__(self, *drivers, error=None):
         self.drivers, self.error, self.calls = drivers, error, []
         self.ended, self.says, self.lines = False, Unseen("it does not tell"), []
+        self.has_started = threading.Event()
 
     def start(self, runner, arguments):
         self.calls.append((runner, *arguments))
         for driver in self.drivers:
             driver.start()
+        self.has_started.set()
         if self.error:
             raise self.error
 
@@ -75,6 +77,7 @@ class Service(Place):
         return lines
 
     def join(self):
+        assert self.has_started.wait(30), "a driver that waits already may be granted before"
         for driver in self.drivers:
             driver.join()
 
