@@ -278,7 +278,8 @@ class DriverEvent:
     """What a process that watched a driver tells the next one.
 
     :param stop: why it ended the driver, if it did.
-    :param is_logged: whether the task's log has the whole log of the driver.
+    :param has_ended: whether it has proven the driver's end. That is then not to be proven anew, and the
+        task's log has the driver's whole log.
     :param unseen: why it gave the driver up without having seen its end, if it did.
     :param planned: the partitions of the driver's writes by their workload profiles, by requested time.
     :param is_leased: whether the lease was still held when the driver had ended.
@@ -286,7 +287,7 @@ class DriverEvent:
     """
 
     stop: Stop | None = None
-    is_logged: bool = False
+    has_ended: bool = False
     unseen: str = ""
     planned: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_leased: bool = False
@@ -300,7 +301,7 @@ class DriverEvent:
         evidence = _stop_of(doomed)
         return cls(
             stop,
-            is_logged=event["status"] == "ended",
+            has_ended=event["status"] == "ended",
             unseen=event.get("reason", ""),
             planned=event.get("planned", {}),
             is_leased=event.get("is_leased", False),

@@ -132,6 +132,7 @@ class Proof(StrEnum):
     END = "end"
     PLACE = "place"
     SILENCE = "silence"
+    EARLIER = "earlier"
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,15 +202,18 @@ def folder_storage(storage_conn_id: str | None) -> FolderStorage:
     return FolderStorage(storage_conn_id, partial(storage_of, storage_conn_id=storage_conn_id))
 
 
-def follower(handle: Handle, killed: Flag | None = None) -> Submitter:
+def follower(handle: Handle, killed: Flag | None = None, *, has_ended: bool = False) -> Submitter:
     """Return a submitter that polls, reads and ends a driver, and starts none.
 
     :param handle: of the driver; it names the submitter that started it.
     :param killed: set when the task is asked to stop.
+    :param has_ended: whether an earlier process of the task has proven its end.
     :raises ConfigurationError: if no installed package has its place.
     """
     place = place_type(handle.submitter, "submitter", str(handle)).place_of_handle(handle)
-    return folder_driver(place, folder_storage(handle.facts.get(STORAGE_FACT)), killed)
+    submitter = folder_driver(place, folder_storage(handle.facts.get(STORAGE_FACT)), killed)
+    submitter.has_ended = has_ended
+    return submitter
 
 
 def service_of(handle: Handle) -> str:

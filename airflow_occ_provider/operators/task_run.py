@@ -242,8 +242,8 @@ class SparkRun:
         stop = _ASKED_TO_STOP if self.killed.is_set() else event.stop
         if stop and stop.outcome is Outcome.TIMED_OUT:  # the triggerer knows its end only
             stop = stop._replace(line=timeout_line(self.task.execution_timeout))
-        driver = self._shown(self.submitter(handle))
-        if event.is_logged:
+        driver = self._shown(follower(handle, self.killed, has_ended=event.has_ended))
+        if event.has_ended:
             driver.echo = lambda _: None
         driver.handle = handle
         driver.stop = stop

@@ -255,6 +255,7 @@ class FolderDriver:
     :param killed: set when the task was asked to stop.
     :param start_limit: the longest wait for a driver.
     :param patience: for a storage that does not answer.
+    :param has_ended: whether an earlier process has proven the end of the driver that is followed.
     """
 
     open_folder: Callable[[str], AttemptFiles]
@@ -264,6 +265,7 @@ class FolderDriver:
     killed: Flag = field(default_factory=Flag)
     start_limit: timedelta = timedelta.max
     patience: Patience = field(default_factory=Patience)
+    has_ended: bool = False
     _drivers: dict[str, FollowedDriver] = field(default_factory=dict, init=False)
     _start: DriverStart | None = field(default=None, init=False)
     _extensions: Extensions | None = field(default=None, init=False)
@@ -489,5 +491,5 @@ class FolderDriver:
             submission = self.submission
             is_mine = submission and submission.files.url == url
             folder = submission.files if submission and is_mine else self.open_folder(url)
-            self._drivers[nonce] = FollowedDriver(handle, folder, self.place)
+            self._drivers[nonce] = FollowedDriver(handle, folder, self.place, self.has_ended)
         return self._drivers[nonce]

@@ -136,6 +136,7 @@ class FollowedDriver:
     """What this process has read of one driver.
 
     :param place: where it runs.
+    :param has_ended: whether an earlier process has proven its end, and its place does not deny it.
     :param new: its facts that no call has returned yet.
     :param exit_code: as its runner reported it, or as its end implies; of a process of this host that
         another process of the task has started, it is unknown.
@@ -153,6 +154,7 @@ class FollowedDriver:
     handle: Handle
     folder: AttemptFiles
     place: Place
+    has_ended: bool = False
     new: list[Entry] = field(default_factory=list)
     exit_code: int | None = None
     proof: Over | None = None
@@ -232,6 +234,10 @@ class FollowedDriver:
         watch = self.watch = self.watch.after(view, began, time.monotonic())
         ttl_s = self.lease_ttl_s or LIFE_S
         step = next_settle_step(view, watch, why="", ttl_s=ttl_s, request_s=request_s)
+        # An earlier process has waited until no request could be under way, and a place forgets.
+        self.has_ended &= not isinstance(self.state, Running)
+        if self.has_ended and not isinstance(step, Over):
+            step = Over(Proof.EARLIER, f"driver {grant.nonce} has ended, as its trigger has proven")
         if isinstance(step, Over) and (not is_local or isinstance(self.state, Ended)):
             self._conclude(step)
         elif isinstance(step, LookLater):

@@ -16,7 +16,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from airflow_occ_provider.attempts.identity import IDENTITY_KEY
-from airflow_occ_provider.driver.attempt import SILENCE_S
+from airflow_occ_provider.attempts.submitter import Ended, Running, Unseen
+from airflow_occ_provider.driver.attempt import REQUEST_S, SILENCE_S
 from airflow_occ_provider.driver.contract import answer_from_bytes
 from airflow_occ_provider.errors import (
     CommitRefusedError,
@@ -35,7 +36,7 @@ from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.operators import task_run
 from airflow_occ_provider.storage.attempt_folder import HIDDEN
 from airflow_occ_provider.submitters import folder_driver, followed_driver
-from airflow_occ_provider.submitters.place import Place
+from airflow_occ_provider.submitters.place import Place, StartedPlace
 from airflow_occ_provider.triggers import lease as lease_module
 from airflow_occ_provider.triggers import lease as lease_trigger
 from airflow_occ_provider.triggers.idle import HudiSurvivorTrigger
@@ -93,13 +94,13 @@ def run_folder(folder, store):
     return folder.parent.parent / HIDDEN / "t" / store["hudi_write"]["identity"]
 
 
-def commits(folder, store):
+def commits(folder, store, *, is_certain=True):
     driver = the_driver()
     payload = json.loads(driver.ran)
     assert Path(payload["application"].removeprefix("file://")).read_text() == "print('mine')"
     assert payload["options"][IDENTITY_KEY] == store["hudi_write"]["identity"]
     add(folder, f"{T1}_{C}.commit", identity=store["hudi_write"]["identity"])
-    driver.report(PROTECTED, REQUESTED, CHECKED, end())
+    driver.report(PROTECTED, REQUESTED, CHECKED, {**end(), "is_certain": is_certain})
 
 
 def test_a_task_defers_while_its_driver_runs_and_finds_its_commit(start, folder, store):
@@ -240,6 +241,54 @@ def test_nothing_is_left_of_a_driver_that_died_without_a_word(start, folder, sto
         resume(start, wait, event_of(wait.trigger))
     (attempt,) = store["hudi_write"]["attempts"]
     assert (attempt["end"], attempt["settled"]) == ("signal 9", False)
+
+
+@pytest.fixture
+def place_says(monkeypatch):
+    """Has the place of the drivers say something of them, in the triggerer and on the worker."""
+    return lambda state: monkeypatch.setattr(StartedPlace, "state", lambda *_: state)
+
+
+def event_of_an_end(wait, monkeypatch):
+    """The event of a trigger that saw an end, beside a task that would have to wait for it anew."""
+    monkeypatch.setattr(Place, "request_s", 0.1)
+    event = event_of(wait.trigger)
+    assert event["status"] == "ended"
+    monkeypatch.setattr(Place, "request_s", REQUEST_S)
+    return event
+
+
+@pytest.mark.parametrize("later", [Ended(137), Unseen("it has forgotten the driver")])
+def test_an_end_by_the_places_word_counts_in_the_task_that_the_trigger_resumes(
+    start, store, place_says, monkeypatch, later
+):
+    task, context = start()
+    wait = deferred(task.execute, context)
+    the_driver().report(PROTECTED, {"fact": "tick", "number": 1})
+    place_says(Ended(137))
+    event = event_of_an_end(wait, monkeypatch)
+    place_says(later)
+    with pytest.raises(DriverKilledError):
+        resume(start, wait, event)
+    (attempt,) = store["hudi_write"]["attempts"]
+    assert attempt["end"] == ("exit code 137" if isinstance(later, Ended) else "signal 9")
+
+
+def test_an_uncertain_end_counts_in_the_task_that_the_trigger_resumes(start, folder, store, monkeypatch):
+    task, context = start()
+    wait = deferred(task.execute, context)
+    commits(folder, store, is_certain=False)
+    assert resume(start, wait, event_of_an_end(wait, monkeypatch))["instant"] == T1
+
+
+def test_a_driver_that_its_place_shows_after_all_is_followed_on(start, place_says, monkeypatch):
+    task, context = start()
+    wait = deferred(task.execute, context)
+    the_driver().report(PROTECTED, {"fact": "tick", "number": 1})
+    place_says(Ended(None))
+    event = event_of_an_end(wait, monkeypatch)
+    place_says(Running())
+    assert deferred(resume, start, wait, event).trigger.driver == wait.trigger.driver
 
 
 def test_an_operator_that_cannot_start_a_driver_fails_the_task_with_its_reason(start, folder, store):
