@@ -77,11 +77,13 @@ from airflow_occ_provider.errors import (
     StateStoreError,
     WriteConflictError,
 )
-from airflow_occ_provider.leases.metastore.backend import MetastoreAccess, MetastoreLeases
+from airflow_occ_provider.leases.metastore.access import MetastoreAccess
+from airflow_occ_provider.leases.metastore.backend import MetastoreLeases
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL
 from airflow_occ_provider.leases.rules import Owner
 from airflow_occ_provider.leases.storage.backend import StorageLeases
-from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess, ZookeeperLeases
+from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.backend import ZookeeperLeases
 from airflow_occ_provider.retry import ConflictRetry
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable

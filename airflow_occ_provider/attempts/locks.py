@@ -27,8 +27,9 @@ from airflow_occ_provider.hudi.writer.storage_lock import (
 )
 from airflow_occ_provider.leases.backend import HudiLock, LeaseBackend
 from airflow_occ_provider.leases.lease import Terms
-from airflow_occ_provider.leases.metastore.backend import MetastoreAccess, require_client
-from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
+from airflow_occ_provider.leases.metastore.access import MetastoreAccess
+from airflow_occ_provider.leases.metastore.backend import require_client
+from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
 from airflow_occ_provider.storage.address import canonical_table, parse_table_path
 
 if TYPE_CHECKING:
@@ -98,9 +99,10 @@ class ZookeeperLock:
 
     def view(self, _table: str, table_name: str, /) -> ZookeeperCommitLock:
         """Open a view of the lock."""
+        from airflow_occ_provider.leases.zookeeper.client import shared_session
         from airflow_occ_provider.leases.zookeeper.store import ZookeeperCommitLock
 
-        return ZookeeperCommitLock(self.access, self.base_path, table_name, self.access.session())
+        return ZookeeperCommitLock(self.access, self.base_path, table_name, shared_session(self.access))
 
 
 @dataclass(frozen=True, slots=True)

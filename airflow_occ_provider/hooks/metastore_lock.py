@@ -7,12 +7,8 @@ from functools import cached_property
 
 from airflow_occ_provider.attempts.locks import MetastoreLock
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, answer_timeout_s, ttl_s
-from airflow_occ_provider.leases.metastore.backend import (
-    LEASE_DATABASE,
-    Kerberos,
-    MetastoreAccess,
-    MetastoreLeases,
-)
+from airflow_occ_provider.leases.metastore.access import Kerberos, MetastoreAccess
+from airflow_occ_provider.leases.metastore.backend import LEASE_DATABASE, MetastoreLeases
 
 _NAME = re.compile(r"[a-z0-9_]{1,128}")
 

@@ -12,12 +12,8 @@ from airflow_occ_provider.hooks.hudi_lock import (
     ttl_s,
 )
 from airflow_occ_provider.leases.lease import Terms
-from airflow_occ_provider.leases.zookeeper.backend import (
-    LEASE_ROOT,
-    Tls,
-    ZookeeperAccess,
-    ZookeeperLeases,
-)
+from airflow_occ_provider.leases.zookeeper.access import Tls, ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.backend import LEASE_ROOT, ZookeeperLeases
 
 
 class HudiZookeeperLockHook(HudiLockHook):
@@ -72,7 +68,7 @@ class HudiZookeeperLockHook(HudiLockHook):
 
         The leases and Hudi's own lock get the same text.
         """
-        from airflow_occ_provider.leases.zookeeper.backend import connect_string
+        from airflow_occ_provider.leases.zookeeper.access import connect_string
 
         host, port = (self.connection.host or "").strip(), self.connection.port
         if not host:

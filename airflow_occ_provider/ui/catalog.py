@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.task.run import site
+from airflow_occ_provider.ui import SECTION
 from airflow_occ_provider.ui.known_tables import (
     Published,
     TableSource,
@@ -20,7 +21,6 @@ from airflow_occ_provider.ui.known_tables import (
     read_published,
     union,
 )
-from airflow_occ_provider.ui.plugin import SECTION
 from airflow_occ_provider.ui.shared_read import SharedRead
 from airflow_occ_provider.ui.table_reads import PERIOD_S, TableReads
 

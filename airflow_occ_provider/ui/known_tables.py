@@ -22,7 +22,7 @@ from airflow_occ_provider.leases.rules import QueuedRequest
 from airflow_occ_provider.storage.address import canonical_table
 from airflow_occ_provider.task.database import MOST_TASKS, newest_xcoms, xcoms
 from airflow_occ_provider.task.table_link import TABLE_KEY, table_key
-from airflow_occ_provider.ui.plugin import SECTION
+from airflow_occ_provider.ui import SECTION
 
 _KEY = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
 # Of a path that a task names: others, such as http, would have the API server call any address.

@@ -8,8 +8,9 @@ from typing import Any
 from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 
+from airflow_occ_provider.ui import SECTION
+
 PREFIX = "hudi"
-SECTION = "hudi_occ"
 _ATTEMPTS = f"{PREFIX}/attempts/{{DAG_ID}}/{{RUN_ID}}/{{TASK_ID}}/{{MAP_INDEX}}"
 
 

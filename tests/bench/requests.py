@@ -24,8 +24,8 @@ import structlog
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.leases.storage.address import BUCKET_PACE, S3Access, open_shared_object
-from airflow_occ_provider.leases.storage.backend import StorageStore
+from airflow_occ_provider.leases.storage.address import BUCKET_PACE, S3Access
+from airflow_occ_provider.leases.storage.backend import StorageStore, open_shared_object
 from airflow_occ_provider.leases.storage.objects import ObjectContent, SharedObject, SupersededError
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger, LeaseTrigger
 from tests.bench.harness import Goal, conclude

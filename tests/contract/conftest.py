@@ -24,13 +24,13 @@ from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
 from airflow_occ_provider.hooks import places
-from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
+from airflow_occ_provider.leases.metastore.access import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.lock_log import MetastoreLocks, MetastoreStore
 from airflow_occ_provider.leases.storage.backend import StorageStore
 from airflow_occ_provider.leases.storage.bucket import BucketObject
 from airflow_occ_provider.leases.storage.objects import FolderObject
-from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.address import fsspec_url, open_file_system, parse_table_path
 from airflow_occ_provider.storage.table import HudiTable

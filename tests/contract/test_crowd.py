@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
+from airflow_occ_provider.leases.metastore.access import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.lock_log import MetastoreLocks
 from tests.crowd.locks import MemoryLocks

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
-from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
+from airflow_occ_provider.leases.metastore.access import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.lock_log import MetastoreLocks
 from tests.crowd.locks import MemoryLocks

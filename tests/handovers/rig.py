@@ -10,7 +10,7 @@ from unittest import mock
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.store import Store
-from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.handovers.case import BrokenError, Case, connection
 from tests.handovers.clock import Clock, VirtualLoop

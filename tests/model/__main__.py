@@ -14,12 +14,12 @@ from pathlib import Path
 
 from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
-from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
+from airflow_occ_provider.leases.metastore.access import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.lock_log import MetastoreLocks
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.store import Store
-from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.crowd.locks import MemoryLocks
 from tests.model.checker import ViolationError

@@ -17,7 +17,7 @@ from airflow_occ_provider.leases.keeper import Keeper
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger
 

@@ -15,7 +15,7 @@ from airflow_occ_provider.attempts.scope import Isolation
 from airflow_occ_provider.attempts.sql_text import read_sql
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.leases.queue import Queue
-from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.races.writer import Task, TaskResult
 from tests.races.writes import PARTITIONS, Table

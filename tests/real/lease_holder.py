@@ -13,12 +13,12 @@ from collections.abc import Callable
 from kazoo.client import KazooClient
 
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
-from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
+from airflow_occ_provider.leases.metastore.access import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.lock_log import MetastoreLocks, MetastoreStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 
 SESSION_S = 1.0

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
-from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperCommitLock
 from tests.support.commit_locks import TableLocks
 from tests.support.writers import LOCK_BASE_PATH, Writer, commit_lock_held, inflight, wait_for

@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.hudi.doctor.finding import Severity
-from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperCommitLock
 from airflow_occ_provider.reading.doctor import examine
 from airflow_occ_provider.storage.table import HudiTable

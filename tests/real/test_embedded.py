@@ -16,7 +16,7 @@ from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import LockUnreachableError
-from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.client import check_lock_service
 from tests.support.observed import processes_in, until
 

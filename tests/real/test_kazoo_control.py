@@ -12,7 +12,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from airflow_occ_provider.leases.queue import Queue
-from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.real.lease_holder import asked
 from tests.support.kazoo_holder import holder

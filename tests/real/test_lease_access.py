@@ -11,7 +11,7 @@ from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, make_digest_acl
 
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
-from airflow_occ_provider.leases.zookeeper.backend import Tls, ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.access import Tls, ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.client import LOG, check_lock_service
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.real.queues import Queues, asks, bare_client, wait_until_held

@@ -10,13 +10,8 @@ import pytest
 
 from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
-from airflow_occ_provider.leases.storage.address import (
-    AzureAccess,
-    GcsAccess,
-    S3Access,
-    open_shared_object,
-)
-from airflow_occ_provider.leases.storage.backend import StorageStore
+from airflow_occ_provider.leases.storage.address import AzureAccess, GcsAccess, S3Access
+from airflow_occ_provider.leases.storage.backend import StorageStore, open_shared_object
 from airflow_occ_provider.leases.storage.objects import check_conditions
 from airflow_occ_provider.testing.lease_store import (  # noqa: F401 - the fixtures of the contract
     open_queue,

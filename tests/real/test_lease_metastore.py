@@ -14,7 +14,7 @@ import pytest
 from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
 from airflow_occ_provider.errors import LeaseLostError, LockUnreachableError
 from airflow_occ_provider.leases.keeper import Keeper
-from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
+from airflow_occ_provider.leases.metastore.access import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.lock_log import MetastoreLocks, MetastoreStore
 from airflow_occ_provider.leases.queue import Queue

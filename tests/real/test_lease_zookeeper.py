@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 from airflow_occ_provider.embedded.ports import free_port
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.errors import ConfigurationError, LeaseLostError, LockUnreachableError
-from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.real.queues import Queues, asks, bare_client, wait_until_held
 from tests.services.ensemble import EmbeddedZookeeperEnsemble

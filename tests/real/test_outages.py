@@ -10,7 +10,7 @@ import pytest
 from airflow_occ_provider.embedded.ports import free_port
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.leases.queue import Queue
-from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.testing.queues import ask
 from tests.outages.away import LAG_S, stopped

@@ -20,7 +20,7 @@ from pymetastore.hive_metastore.ttypes import (
 )
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
-from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
+from airflow_occ_provider.leases.metastore.access import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from tests.support.writers import commit_lock_held
 

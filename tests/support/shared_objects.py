@@ -11,8 +11,8 @@ import obstore.store
 
 from airflow_occ_provider.leases.ledger import LedgerStore
 from airflow_occ_provider.leases.metastore.lock_log import MetastoreStore
-from airflow_occ_provider.leases.storage.address import S3Access, open_shared_object
-from airflow_occ_provider.leases.storage.backend import StorageStore
+from airflow_occ_provider.leases.storage.address import S3Access
+from airflow_occ_provider.leases.storage.backend import StorageStore, open_shared_object
 from airflow_occ_provider.leases.storage.bucket import BucketObject
 from airflow_occ_provider.leases.storage.objects import SharedObject
 from airflow_occ_provider.leases.store import Node, Version

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
-from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.table import HudiTable
 from tests.support.writers import JOB

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
+from airflow_occ_provider.leases.metastore.access import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.lock_log import MetastoreLocks, MetastoreStore
 from airflow_occ_provider.leases.queue import Queue

@@ -12,7 +12,8 @@ from airflow_occ_provider.connection_form import metastore_lock
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, METASTORE_LOCK_PROVIDER
-from airflow_occ_provider.leases.metastore.backend import Kerberos, MetastoreAccess, expiry
+from airflow_occ_provider.leases.metastore.access import Kerberos, MetastoreAccess
+from airflow_occ_provider.leases.metastore.backend import expiry
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 
 PREFIX = "hoodie.write.lock."

@@ -26,7 +26,7 @@ from airflow_occ_provider.hooks.storage_lock import HudiStorageLockHook
 from airflow_occ_provider.hooks.zookeeper_lock import HudiZookeeperLockHook
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
 from airflow_occ_provider.leases.lease import Terms
-from airflow_occ_provider.leases.zookeeper.backend import Tls
+from airflow_occ_provider.leases.zookeeper.access import Tls
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.retry_policy import HudiConflictRetryPolicy
 from airflow_occ_provider.provider_info import get_provider_info

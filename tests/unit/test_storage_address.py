@@ -18,9 +18,9 @@ from airflow_occ_provider.leases.storage.address import (
     AzureAccess,
     GcsAccess,
     S3Access,
-    open_shared_object,
     parse_root,
 )
+from airflow_occ_provider.leases.storage.backend import open_shared_object
 from airflow_occ_provider.leases.storage.bucket import BucketObject
 from airflow_occ_provider.leases.storage.objects import FolderObject
 

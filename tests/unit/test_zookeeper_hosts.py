@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_occ_provider.leases.zookeeper.backend import connect_string
+from airflow_occ_provider.leases.zookeeper.access import connect_string
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import uuid
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from airflow_occ_provider.errors import ConfigurationError, install_extra
 from airflow_occ_provider.hudi.writer.options import (
@@ -17,6 +16,7 @@ from airflow_occ_provider.hudi.writer.options import (
     METASTORE_URIS,
 )
 from airflow_occ_provider.leases.lease import Terms
+from airflow_occ_provider.leases.metastore.access import MetastoreAccess
 
 if TYPE_CHECKING:
     from airflow_occ_provider.leases.backend import HudiLock
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from airflow_occ_provider.leases.queue import Queue
 
 LEASE_DATABASE = "airflow_occ_leases"
-_PORT = 9083
 _TIMEOUT = "hive.txn.timeout"
 _DEFAULT_TIMEOUT_MS = 300_000
 _REAPER, _REAPER_INTERVAL = "hive.compactor.initiator.on", "hive.timedout.txn.reaper.interval"
@@ -36,38 +35,6 @@ _NEVER_EXPIRES = (
     "also needs hive.txn.manager=org.apache.hadoop.hive.ql.lockmgr.DbTxnManager and "
     "hive.support.concurrency=true."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Kerberos:
-    """The Kerberos authentication of a connection.
-
-    :param service: first part of the metastore's principal, such as ``hive`` in ``hive/host@REALM``.
-    """
-
-    service: str = "hive"
-
-
-@dataclass(frozen=True, slots=True)
-class MetastoreAccess:
-    """The address of a metastore, time-outs and authentication.
-
-    :param uris: ``thrift://host:port`` addresses separated by commas, tried in this order.
-    :param timeout_s: seconds to wait for a connection, and for each answer.
-    :param kerberos: ``None`` for a metastore without authentication.
-    """
-
-    uris: str
-    timeout_s: float = 10.0
-    kerberos: Kerberos | None = None
-
-    @property
-    def addresses(self) -> list[tuple[str, int]]:
-        """The host and port of each server.
-
-        :raises ConfigurationError: if an address is invalid or missing.
-        """
-        return [_address(uri.strip()) for uri in self.uris.strip(" ,").split(",")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +169,4 @@ def expiry(locks: MetastoreLocks, timeout_ms: int) -> str:
     interval = locks.setting(_REAPER_INTERVAL) or "unknown"
     return (
         f"It drops a lock {timeout_ms / 1000:g} s after its last heartbeat; check interval: {interval}."
-    )
-
-
-def _address(uri: str) -> tuple[str, int]:
-    parts = urlsplit(uri if "://" in uri else f"thrift://{uri}")
-    with suppress(ValueError):
-        if parts.scheme == "thrift" and parts.hostname and not parts.path.strip("/"):
-            return parts.hostname, parts.port or _PORT
-    raise ConfigurationError(
-        "uris", f"{uri!r} is not an address of a metastore", remedy=f"enter thrift://host:{_PORT}"
     )

@@ -15,7 +15,7 @@ from thrift.transport import TSocket, TTransport
 from thrift_sasl import TSaslClientTransport
 
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError, install_extra
-from airflow_occ_provider.leases.metastore.backend import Kerberos, MetastoreAccess
+from airflow_occ_provider.leases.metastore.access import Kerberos, MetastoreAccess
 
 _MECHANISM = "GSSAPI"
 

@@ -45,7 +45,7 @@ from pymetastore.hive_metastore.ttypes import (
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.commit_lock import LockEntry
 from airflow_occ_provider.leases.ledger import Change, Ledger, LedgerFormatError, LedgerStore
-from airflow_occ_provider.leases.metastore.backend import MetastoreAccess
+from airflow_occ_provider.leases.metastore.access import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.store import NodeGoneError, NodeTakenError, NodeVersionError
 

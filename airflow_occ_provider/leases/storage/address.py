@@ -1,4 +1,4 @@
-"""The shared object of a lease root: its address, the way to it, and its client."""
+"""The address of a lease root, and the way to its storage."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ import posixpath
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from airflow_occ_provider.errors import ConfigurationError, install_extra
+from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.leases.lease import Terms
-from airflow_occ_provider.leases.storage.objects import FolderObject
-
-if TYPE_CHECKING:
-    from airflow_occ_provider.leases.storage.bucket import BucketObject
 
 Provider: TypeAlias = Callable[[], Any]
 """A credential provider of obstore, such as ``obstore.auth.boto3.Boto3CredentialProvider``."""
@@ -135,7 +130,6 @@ class AzureHost(NamedTuple):
 StorageAccess: TypeAlias = S3Access | GcsAccess | AzureAccess
 
 
-OBJECT = "queue.json"
 _KINDS: dict[str, type[S3Access | GcsAccess | AzureAccess]] = {
     **dict.fromkeys(("s3", "s3a", "s3n"), S3Access),
     **dict.fromkeys(("gs", "gcs"), GcsAccess),
@@ -229,38 +223,6 @@ def parse_root(root: str) -> Root:
     return Root(kind, match["container"], folder, azure)
 
 
-def open_shared_object(
-    root: str, access: StorageAccess | None = None, *, timeout_s: float = 10.0
-) -> BucketObject | FolderObject:
-    """Return the object that holds the leases of a root; nothing is sent yet.
-
-    :param root: as for ``parse_root``: the folder of the object.
-    :param access: of the kind that the root's store needs; ``None`` for the process's own credentials.
-        Ignored for a local folder.
-    :param timeout_s: seconds for each request. Requests are not repeated by the client.
-    :raises ConfigurationError: if a value is wrong, or the client is not installed.
-    """
-    named = parse_root(root)
-    if named.kind is None:
-        return FolderObject(Path(named.folder, OBJECT), timeout_s)
-    credentials = named.kind() if access is None else access
-    if not isinstance(credentials, named.kind):
-        raise ConfigurationError(
-            "credentials",
-            f"they are of {_NAMES[type(credentials)]}, but {root} is of {_NAMES[named.kind]}",
-            remedy="use a connection of that storage",
-        )
-    try:
-        from airflow_occ_provider.leases.storage.bucket import open_bucket
-    except ImportError as error:
-        raise ConfigurationError(
-            "lease_root",
-            f"{root} needs a client that is not installed ({error})",
-            remedy=install_extra("storage"),
-        ) from error
-    return open_bucket(named, credentials, posixpath.join(named.folder, OBJECT), timeout_s)
-
-
 def _local(root: str, path: str, host: str) -> Root:
     if host not in ("", "localhost") or not path.startswith("/"):
         raise _wrong(f"{root!r} is neither a URL nor an absolute path", _EXAMPLE)
@@ -269,10 +231,3 @@ def _local(root: str, path: str, host: str) -> Root:
 
 def _wrong(message: str, remedy: str) -> ConfigurationError:
     return ConfigurationError("lease_root", message, remedy=remedy)
-
-
-_NAMES: dict[type, str] = {
-    S3Access: "S3",
-    GcsAccess: "Google Cloud Storage",
-    AzureAccess: "Azure",
-}

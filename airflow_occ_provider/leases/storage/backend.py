@@ -6,6 +6,7 @@ Changes of several threads go in one write.
 from __future__ import annotations
 
 import logging
+import posixpath
 import random
 import threading
 import time
@@ -13,29 +14,44 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
+from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError, install_extra
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.ledger import Change, Ledger, LedgerFormatError, LedgerStore, fresh_s
 from airflow_occ_provider.leases.storage.address import (
+    AzureAccess,
+    GcsAccess,
     LeasePace,
+    S3Access,
     StorageAccess,
-    open_shared_object,
     parse_root,
 )
-from airflow_occ_provider.leases.storage.objects import SharedObject, SupersededError, UnansweredError
+from airflow_occ_provider.leases.storage.objects import (
+    FolderObject,
+    SharedObject,
+    SupersededError,
+    UnansweredError,
+)
 from airflow_occ_provider.leases.store import NodeGoneError, NodeTakenError, NodeVersionError
 
 if TYPE_CHECKING:
     from airflow_occ_provider.leases.backend import HudiLock
     from airflow_occ_provider.leases.queue import Queue
+    from airflow_occ_provider.leases.storage.bucket import BucketObject
     from airflow_occ_provider.leases.storage.objects import PlacedObject
 
 
 _log = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer")
+_OBJECT = "queue.json"
+_NAMES: dict[type, str] = {
+    S3Access: "S3",
+    GcsAccess: "Google Cloud Storage",
+    AzureAccess: "Azure",
+}
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 5.0
 _CONTESTED_PAUSE_S = 1.0
 _TRIES_PER_CALL = 4
@@ -420,3 +436,35 @@ class StorageLeases:
                 remedy="enter a folder outside of all tables",
             )
         return open_shared_object(self.root, self.access, timeout_s=self.timeout_s)
+
+
+def open_shared_object(
+    root: str, access: StorageAccess | None = None, *, timeout_s: float = 10.0
+) -> BucketObject | FolderObject:
+    """Return the object that holds the leases of a root; nothing is sent yet.
+
+    :param root: as for ``parse_root``: the folder of the object.
+    :param access: of the kind that the root's store needs; ``None`` for the process's own credentials.
+        Ignored for a local folder.
+    :param timeout_s: seconds for each request. Requests are not repeated by the client.
+    :raises ConfigurationError: if a value is wrong, or the client is not installed.
+    """
+    named = parse_root(root)
+    if named.kind is None:
+        return FolderObject(Path(named.folder, _OBJECT), timeout_s)
+    credentials = named.kind() if access is None else access
+    if not isinstance(credentials, named.kind):
+        raise ConfigurationError(
+            "credentials",
+            f"they are of {_NAMES[type(credentials)]}, but {root} is of {_NAMES[named.kind]}",
+            remedy="use a connection of that storage",
+        )
+    try:
+        from airflow_occ_provider.leases.storage.bucket import open_bucket
+    except ImportError as error:
+        raise ConfigurationError(
+            "lease_root",
+            f"{root} needs a client that is not installed ({error})",
+            remedy=install_extra("storage"),
+        ) from error
+    return open_bucket(named, credentials, posixpath.join(named.folder, _OBJECT), timeout_s)

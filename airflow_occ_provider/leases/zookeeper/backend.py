@@ -2,136 +2,21 @@
 
 from __future__ import annotations
 
-import re
-import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
-
-from kazoo.hosts import collect_hosts
 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.options import ZOOKEEPER_BASE_PATH, ZOOKEEPER_URL
 from airflow_occ_provider.leases.lease import Terms
+from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
 
 if TYPE_CHECKING:
     from airflow_occ_provider.leases.backend import HudiLock
     from airflow_occ_provider.leases.queue import Queue
-    from airflow_occ_provider.leases.zookeeper.client import Session
-
-
-_PORT = re.compile(r":\d+(?:/|$)")
-# A word before "://", or another separator than a comma, would be a server or a part of the chroot.
-_SERVER = re.compile(r"(?:[\w.-]+|\[[\da-f:.]+(?:%[\w.-]+)?\])(?::\d+)?", re.IGNORECASE)
-
-
-def connect_string(hosts: str, port: int | None = None) -> str:
-    """Return the servers with a port each, and the chroot if there is one.
-
-    Hudi's provider reads no separate port, so that each server's belongs in the list.
-
-    :param hosts: servers separated by commas, with an optional chroot at the end.
-    :param port: of the servers that name none.
-    :raises ValueError: if this is no list of servers, or the port contradicts it.
-    """
-    servers, slash, chroot = (part.strip() for part in hosts.partition("/"))
-    if slash and ("," in chroot or _PORT.search(chroot)):
-        raise ValueError("a server or a port stands after the chroot, which is the last part")
-    written = [_server(server.strip()) for server in servers.split(",")]
-    if port and any(own_port not in (None, port) for _, own_port in written):
-        raise ValueError(f"the servers name ports of their own beside the port {port}")
-    with_ports = [(host, own_port or port) for host, own_port in written]
-    named = ",".join(f"{host}:{number}" if number else host for host, number in with_ports)
-    collected, _ = collect_hosts(named)
-    chroot = f"/{chroot.strip('/')}" if chroot.strip("/") else ""
-    return ",".join(_text(host, number) for host, number in collected) + chroot
-
-
-def _server(text: str) -> tuple[str, int | None]:
-    """Return a server's name, in brackets if it is an address of IPv6, and its own port."""
-    if not _SERVER.fullmatch(text):
-        raise ValueError(f"{text!r} is not a server, such as zk1:2181")
-    url = urlsplit(f"zk://{text}")
-    host = str(url.hostname)
-    return (f"[{host}]" if ":" in host else host), url.port
-
-
-def _text(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 LEASE_ROOT = "/airflow_occ/leases"
 _TERMS = Terms(60_000, 600_000)
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """The TLS settings of a connection.
-
-    :param ca: path of the CA certificates; empty for those of the system.
-    :param certificate: path of the client certificate, if the server requires one.
-    :param key: path of its key; empty if the certificate's file contains it.
-    :param verify: whether the server's certificate and host name are verified.
-    """
-
-    ca: str = ""
-    certificate: str = ""
-    key: str = ""
-    verify: bool = True
-
-    def context(self) -> ssl.SSLContext:
-        """Return the SSL context of the connection.
-
-        :raises ConfigurationError: if a file cannot be used.
-        """
-        with _usable("tls_ca", self.ca):
-            context = ssl.create_default_context(cafile=self.ca or None)
-        if self.certificate:
-            key = self.key or self.certificate
-            with _usable("tls_certificate, tls_key", f"{self.certificate} with {key}"):
-                # Without a password, OpenSSL would prompt for one at the terminal.
-                context.load_cert_chain(self.certificate, key, password="")
-        if not self.verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        return context
-
-
-@dataclass(frozen=True, slots=True)
-class ZookeeperAccess:
-    """The addresses of ZooKeeper, credentials and time-outs.
-
-    :param hosts: ``host:port`` pairs separated by commas, with an optional chroot.
-    :param timeout_s: seconds to wait for the connection, and for each answer.
-    :param login: of the digest scheme; only this login can use the nodes that it creates.
-    :param tls: ``None`` for an unencrypted connection.
-    """
-
-    hosts: str
-    timeout_s: float = 10.0
-    login: str = ""
-    password: str = field(default="", repr=False)
-    tls: Tls | None = None
-    _sessions: list[Session] = field(default_factory=list, init=False, compare=False, repr=False)
-
-    def session(self) -> Session:
-        """Open a session, which the caller closes.
-
-        What uses this value at the same time shares one: a server limits them for each address.
-
-        :raises LockUnreachableError: if ZooKeeper does not answer in time.
-        :raises ConfigurationError: if it rejects the credentials.
-        """
-        from airflow_occ_provider.leases.zookeeper.client import Session
-
-        for session in self._sessions:
-            if session.share():
-                return session
-        session = Session(self)
-        self._sessions[:] = [session]
-        return session
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +53,10 @@ class ZookeeperLeases:
     def open(self) -> Queue:
         """Open the queue of leases; the caller closes it."""
         from airflow_occ_provider.leases.queue import Queue
+        from airflow_occ_provider.leases.zookeeper.client import shared_session
         from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 
-        return Queue(ZookeeperStore(self.access, self.root, self.access.session()))
+        return Queue(ZookeeperStore(self.access, self.root, shared_session(self.access)))
 
     def validate(self) -> None:
         """Check nothing: the values were checked when they were given."""
@@ -197,20 +83,3 @@ def refuse_overlap(root: str, locks_root: str) -> None:
             "own lease",
             remedy=f"enter a separate path, such as {LEASE_ROOT}",
         )
-
-
-@contextmanager
-def _usable(field_name: str, files: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(
-            field_name,
-            f"{files} cannot be used for TLS: {error_name(error)}",
-            remedy="use PEM files that this process can read, with an unencrypted key",
-        ) from error
-
-
-def error_name(error: Exception) -> str:
-    """Return an error's class, and its text if it has any."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

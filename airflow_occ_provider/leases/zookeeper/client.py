@@ -36,7 +36,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from airflow_occ_provider.bounded import bounded
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
-from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess, error_name
+from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess, error_name
 
 LOG = logging.getLogger(__name__)
 LOG.setLevel(logging.WARNING)  # no task log line for every connection
@@ -252,3 +252,19 @@ def acl_of(access: ZookeeperAccess) -> list[Any]:
 def _slashes(path: str) -> list[int]:
     """Return where a path's slashes are, but for the first one."""
     return [place for place, letter in enumerate(path) if letter == "/" and place]
+
+
+def shared_session(access: ZookeeperAccess) -> Session:
+    """Open a session, which the caller closes.
+
+    What uses one value of access at the same time shares one: a server limits them for each address.
+
+    :raises LockUnreachableError: if ZooKeeper does not answer in time.
+    :raises ConfigurationError: if it rejects the credentials.
+    """
+    sessions: list[Session] = access.sessions
+    for session in sessions:
+        if session.share():
+            return session
+    sessions[:] = [Session(access)]
+    return sessions[0]

@@ -31,7 +31,7 @@ from airflow_occ_provider.leases.store import (
     NodeVersionError,
     Version,
 )
-from airflow_occ_provider.leases.zookeeper.backend import ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.client import Session, acl_of
 
 _FOLDER = "requests"
