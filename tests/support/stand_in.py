@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from tests.contract import stand_in_spark
+from tests.support import stand_in_spark
 from tests.support.session_site import SITE
 from tests.support.table_properties import table_properties
 from tests.support.task_state import Instance
