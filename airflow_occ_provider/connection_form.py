@@ -1,13 +1,21 @@
 """The connections: their types, hooks and forms in Airflow's UI.
 
-A new lock backend is a module with its hook and a form here, listed in ``LOCK_FORMS``. Airflow imports
-this at every start: keep it light.
+A new lock backend is a module with its hook and a form: here, listed in ``LOCK_FORMS``, or in another
+package, named by an entry point of the group ``GROUP``. Airflow imports this at every start, and what
+the entry points name: keep it light.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from importlib.metadata import entry_points
 from typing import Any
 
+GROUP = "airflow_occ_provider.locks"
+"""The group of the entry points. Each names a function that returns the form of a lock connection."""
+
+_log = logging.getLogger(__name__)
 _Field = dict[str, Any]
 
 
@@ -40,7 +48,12 @@ def _field(label: str, description: str, **schema: Any) -> _Field:
     return {"label": label, "description": description, "schema": schema}
 
 
-def _other_lock(service: str, leases: str = "") -> dict[str, _Field]:
+def other_lock(service: str, leases: str = "") -> dict[str, dict[str, Any]]:
+    """Return the field ``hudi_lock_options``, which the base of all lock hooks reads.
+
+    :param service: where Hudi's lock is without it, for its description.
+    :param leases: where the leases are, if that is not the service.
+    """
     return {
         "hudi_lock_options": _text(
             "Other Hudi lock",
@@ -224,7 +237,7 @@ def zookeeper_lock() -> dict[str, Any]:
                 "password": "the base path must be accessible without it",
             },
         },
-        "conn-fields": {**_ZOOKEEPER_LOCK, **_ZOOKEEPER_LEASES, **_TLS, **_other_lock("ZooKeeper")},
+        "conn-fields": {**_ZOOKEEPER_LOCK, **_ZOOKEEPER_LEASES, **_TLS, **other_lock("ZooKeeper")},
     }
 
 
@@ -243,7 +256,7 @@ def metastore_lock() -> dict[str, Any]:
             **_METASTORE_LOCK,
             **_METASTORE_LEASES,
             **_KERBEROS,
-            **_other_lock("the metastore"),
+            **other_lock("the metastore"),
         },
     }
 
@@ -262,7 +275,7 @@ def storage_lock() -> dict[str, Any]:
         "conn-fields": {
             **_STORAGE_LEASES,
             **_STORAGE_LOCK,
-            **_other_lock("the table's storage", "the lease root"),
+            **other_lock("the table's storage", "the lease root"),
         },
     }
 
@@ -289,4 +302,17 @@ def hudi_table() -> dict[str, Any]:
 
 
 LOCK_FORMS = (zookeeper_lock, metastore_lock, storage_lock)
-"""The functions that return the lock connections."""
+"""The functions that return the lock connections of this package."""
+
+
+def lock_forms() -> Iterator[dict[str, Any]]:
+    """Yield the lock connections of this package, and then those of others."""
+    for lock_form in LOCK_FORMS:
+        yield lock_form()
+    for entry_point in entry_points(group=GROUP):
+        try:
+            form = entry_point.load()()
+        except Exception as error:  # noqa: BLE001 - a package that is broken takes no other with it
+            _log.warning("The lock connection %s is left out: %s", entry_point.value, error)
+        else:
+            yield form

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from airflow_occ_provider import __version__
-from airflow_occ_provider.connection_form import LOCK_FORMS, hudi_table
+from airflow_occ_provider.connection_form import hudi_table, lock_forms
 
 _HUDI = "Apache Hudi"
 _UI_TABLES = {
@@ -65,7 +65,7 @@ _UI_ATTEMPTS_TAB = {
 
 def get_provider_info() -> dict[str, Any]:
     """Return the provider's metadata (Airflow's ``provider_info.schema.json``)."""
-    locks = [form() for form in LOCK_FORMS]
+    locks = list(lock_forms())
     lock_modules = [form["hook-class-name"].rpartition(".")[0] for form in locks]
     return {
         "package-name": "airflow-occ-provider",

@@ -16,7 +16,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_occ_provider.attempts.locks import GivenLock, lock_options
-from airflow_occ_provider.connection_form import LOCK_FORMS
+from airflow_occ_provider.connection_form import lock_forms
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.hudi.format.properties import parse_defaults
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL
@@ -207,7 +207,7 @@ def lock_hook(lock_conn_id: str) -> HudiLockHook:
     try:
         connection = BaseHook.get_connection(lock_conn_id)
     except AirflowNotFoundException as error:
-        names = " or ".join(repr(form["hook-name"]) for form in _forms().values())
+        names = " or ".join(repr(form["hook-name"]) for form in lock_forms())
         raise ConfigurationError(
             "lock_conn_id",
             f"connection {lock_conn_id!r} does not exist",
@@ -232,19 +232,18 @@ def lock_hook_if_any(lock_conn_id: str | None) -> HudiLockHook | None:
     return _hook_of(default, connection)
 
 
-def _forms() -> dict[str, dict[str, Any]]:
-    return {form["connection-type"]: form for form in (lock_form() for lock_form in LOCK_FORMS)}
-
-
 def _hook_of(lock_conn_id: str, connection: Connection) -> HudiLockHook:
-    forms = _forms()
-    if connection.conn_type not in forms:
+    conn_type = connection.conn_type
+    # Lazy: for a type of this package no other one is imported.
+    form = next((form for form in lock_forms() if form["connection-type"] == conn_type), None)
+    if form is None:
+        types = " or ".join(repr(form["connection-type"]) for form in lock_forms())
         raise ConfigurationError(
             "lock_conn_id",
-            f"connection {lock_conn_id!r} has the type {connection.conn_type!r}, which is not a lock",
-            remedy=f"use a connection of the type {' or '.join(map(repr, forms))}",
+            f"connection {lock_conn_id!r} has the type {conn_type!r}, which is not a lock",
+            remedy=f"use a connection of the type {types}",
         )
-    module, _, name = forms[connection.conn_type]["hook-class-name"].rpartition(".")
+    module, _, name = form["hook-class-name"].rpartition(".")
     hook = cast("type[HudiLockHook]", getattr(import_module(module), name))(lock_conn_id, connection)
     hook.load_client()
     return hook

@@ -40,6 +40,7 @@ from tests.services.azurite import EmbeddedAzurite
 from tests.services.clouds import NEEDS_GO, NEEDS_NODE
 from tests.services.fake_gcs import EmbeddedFakeGcs
 from tests.services.hdfs import Hdfs
+from tests.support.installed import install
 from tests.support.memory_store import MemoryStore
 from tests.support.table_properties import table_properties
 
@@ -254,12 +255,9 @@ def folder(tmp_path):
 def spool(tmp_path, monkeypatch):
     """A spooler, its connection, and its place as a package that is installed."""
     site, folder = tmp_path / "site", tmp_path / "spool"
-    for made in (site / "spool_place-1.dist-info", folder):
-        made.mkdir(parents=True)
+    folder.mkdir()
+    install(site, "spool_place", places.GROUP, "spool = spool_place")
     shutil.copy(spool_place.__file__, site / "spool_place.py")
-    (site / "spool_place-1.dist-info" / "METADATA").write_text("Name: spool-place\nVersion: 1\n")
-    entry_points = f"[{places.GROUP}]\nspool = spool_place\n"
-    (site / "spool_place-1.dist-info" / "entry_points.txt").write_text(entry_points)
     monkeypatch.syspath_prepend(str(site))
     connection = {"conn_type": "spark", "host": f"spool://{folder}", "extra": {"deploy-mode": "cluster"}}
     monkeypatch.setenv("AIRFLOW_CONN_SPOOL", json.dumps(connection))

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import closing
 
 import boto3
 import pytest
+from airflow.sdk.exceptions import TaskDeferred
 from kazoo.client import KazooClient
 
+from airflow_occ_provider.connection_form import GROUP
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
+from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from tests.contract.counted import CountedConnections
+from tests.support.installed import install
 from tests.support.stand_in import Writer, make_empty_table, stand_in_variables
 from tests.support.task_state import Store
 
@@ -91,6 +96,19 @@ def test_an_uncontended_write_has_few_sessions_in_zookeeper(
         lock("hudi_zookeeper_lock", counted.address, base_path=f"/{tmp_path.name}/locks")
         assert write(**arguments)["instant"]
     assert 0 < counted.number <= MOST_SESSIONS
+
+
+def test_a_task_is_queued_in_a_store_of_another_package(write, lock, table, tmp_path, monkeypatch):
+    install(tmp_path / "site", "bucket_locks", GROUP, "lock = tests.unit.bucket_form:bucket_lock")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    rival = Request("rival", Owner(("d", "r", "rival")), (Scope(str(table)),), 60_000)
+    with closing(lock("bucket_lock", tmp_path.name).leases()) as queue:
+        assert write()["instant"]
+        assert not queue.requests()
+        queue.request(rival)
+        with pytest.raises(TaskDeferred):
+            write()
+        assert len(queue.requests()) == 2
 
 
 @pytest.mark.parametrize("chroot", ["/missing", "/two/levels"])

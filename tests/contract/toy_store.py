@@ -8,9 +8,11 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases.store import (
     Node,
     NodeGoneError,
@@ -35,23 +37,23 @@ class ToyStore:
     """A ``Store`` in a bucket.
 
     :param bucket: where the nodes are.
+    :param timeout_s: seconds for each call.
     """
 
-    def __init__(self, bucket: Bucket) -> None:
-        self._bucket = bucket
+    def __init__(self, bucket: Bucket, timeout_s: float = 10.0) -> None:
+        self._bucket, self._timeout_s = bucket, timeout_s
         self._closed = threading.Event()
 
     def stamps(self, *, age_s: float = 0.0) -> Mapping[str, Version | None]:
-        with self._bucket.lock:
-            return {name: node.version for name, node in self._bucket.nodes.items()}
+        with self._opened() as bucket:
+            return {name: node.version for name, node in bucket.nodes.items()}
 
     def read(self, names: Iterable[str], *, latest: bool = False) -> dict[str, Node]:
-        with self._bucket.lock:
-            return {name: node for name in names if (node := self._bucket.nodes.get(name))}
+        with self._opened() as bucket:
+            return {name: node for name in names if (node := bucket.nodes.get(name))}
 
     def create(self, name: str, data: bytes, requires: str | None = None) -> Node:
-        bucket = self._bucket
-        with bucket.lock:
+        with self._opened() as bucket:
             if requires is not None and requires not in bucket.nodes:
                 raise NodeGoneError(requires)
             if name in bucket.nodes:
@@ -61,19 +63,19 @@ class ToyStore:
             return bucket.nodes[name]
 
     def replace(self, name: str, data: bytes, version: Version) -> Version:
-        with self._bucket.lock:
-            node = self._at(name, version)
+        with self._opened() as bucket:
+            node = _at(bucket, name, version)
             node = node._replace(data=data, version=_version(), renewed_ms=_now_ms())
-            self._bucket.nodes[name] = node
+            bucket.nodes[name] = node
             return node.version
 
     def delete(self, name: str, version: Version) -> None:
-        with self._bucket.lock:
-            self._at(name, version)
-            del self._bucket.nodes[name]
+        with self._opened() as bucket:
+            _at(bucket, name, version)
+            del bucket.nodes[name]
 
     def on_delete(self, name: str, wake: Callable[[], None]) -> bool:
-        node = self._bucket.nodes.get(name)
+        node = self.read([name]).get(name)
         if node is not None:
             threading.Thread(target=self._poll, args=(name, node.token, wake), daemon=True).start()
         return node is not None
@@ -88,13 +90,23 @@ class ToyStore:
                 wake()
                 return
 
-    def _at(self, name: str, version: Version) -> Node:
-        node = self._bucket.nodes.get(name)
-        if node is None:
-            raise NodeGoneError(name)
-        if node.version != version:
-            raise NodeVersionError(name)
-        return node
+    @contextmanager
+    def _opened(self) -> Iterator[Bucket]:
+        if not self._bucket.lock.acquire(timeout=self._timeout_s):
+            raise LockUnreachableError(f"the bucket did not answer in {self._timeout_s:g} s")
+        try:
+            yield self._bucket
+        finally:
+            self._bucket.lock.release()
+
+
+def _at(bucket: Bucket, name: str, version: Version) -> Node:
+    node = bucket.nodes.get(name)
+    if node is None:
+        raise NodeGoneError(name)
+    if node.version != version:
+        raise NodeVersionError(name)
+    return node
 
 
 def _now_ms() -> int:
