@@ -208,6 +208,9 @@ def test_the_arms_differ_in_one_thing():
     assert options["a"] == options["d"]
     assert {key.rsplit(".", 1)[-1] for key in options["b"].keys() - options["a"].keys()} >= {"enable"}
     assert options["c"].keys() - options["a"].keys() == {by_hand.RETRIES_IN_JOB}
+    usual = ARMS["e"]
+    for arm in map(ARMS.get, "hijk"):
+        assert replace(arm, letter="e", title=usual.title, without="") == usual
 
 
 def test_the_times_of_drivers_are_read(tmp_path):

@@ -13,6 +13,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.errors import WriteConflictError
 from tests.bench.conflict import ours
+from tests.bench.conflict.arms import ARMS
 from tests.bench.conflict.events import Job
 from tests.bench.conflict.place import Place
 
@@ -59,7 +60,7 @@ def run(place, monkeypatch):
         task = SimpleNamespace(execute=step, resumed=step, retry_policy=policy, retries=9)
         monkeypatch.setattr(ours.Task, "_operator", lambda _: task)
         monkeypatch.setenv(ours.TIMES_VARIABLE, "")
-        ours.Task(place, JOB, "").run()
+        ours.Task(place, JOB, ARMS["e"]).run()
         return tries
 
     return run

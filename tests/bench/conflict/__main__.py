@@ -1,10 +1,10 @@
 """What lost conflicts cost: ``python -m tests.bench.conflict``.
 
 Some writers of one table run in six ways (see ``arms``), on three workloads, on three slots of this
-machine. Each round runs all ways on the same jobs, the next one in the reverse order; ``--arms`` takes a
-seventh, ``g``. ``CHECK=1`` makes it a test. ``--smoke`` is one round of a small *hot* in four ways;
-``--airflow`` runs ours on it, beside the same writers as tasks of a real Airflow; ``--from`` reads the
-raw data of earlier runs.
+machine. Each round runs all ways on the same jobs, the next one in the reverse order; ``--arms`` takes
+others, such as those without one of the means against lost work. ``CHECK=1`` makes it a test.
+``--smoke`` is one round of a small *hot* in four ways; ``--airflow`` runs ours on it, beside the same
+writers as tasks of a real Airflow; ``--from`` reads the raw data of earlier runs.
 
 On two idle cores a driver takes about ten seconds before its write begins. The jobs of *hot* run one
 after the other at best, so they are longer than the others: else start-ups are what it measures. All
@@ -61,7 +61,7 @@ def _beside_airflow(arguments: argparse.Namespace) -> int:
     jobs = jobs_of("hot", SMOKE, arguments.seed)
     with _rig(sorted({one for job in jobs for one in job.partitions})) as rig:
         rig.prepare(jobs)
-        letters = "".join(letter for letter in arguments.arms if ARMS[letter].ours)
+        letters = "".join(letter for letter in arguments.arms if ARMS[letter].is_scheduled)
         alone = [rig.run("hot", letter, 0, arguments.seed, jobs) for letter in letters]
         scheduled = list(rig.run_scheduled("hot", letters, 0, arguments.seed, jobs))
     for title, runs in (("Without a scheduler", alone), ("In Airflow", scheduled)):
@@ -85,7 +85,11 @@ def _measured(arguments: argparse.Namespace) -> list[Run]:
 
 def _runs(arguments: argparse.Namespace) -> Iterator[Run]:
     seed = arguments.seed
-    sizes = dict.fromkeys(WORKLOADS, SMOKE) if arguments.smoke else FULL
+    usual = dict.fromkeys(WORKLOADS, SMOKE) if arguments.smoke else FULL
+    sizes = {
+        name: Size(arguments.writers or size.writers, arguments.pause or size.pause_s)
+        for name, size in usual.items()
+    }
     rounds = [(turn, workload) for turn in range(arguments.rounds) for workload in arguments.workloads]
     jobs = {
         (turn, workload): jobs_of(workload, sizes[workload], seed + turn) for turn, workload in rounds
@@ -121,6 +125,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--airflow", action="store_true")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--writers", type=int, help="of each workload, instead of its usual number")
+    parser.add_argument("--pause", type=float, help="seconds of a usual job, instead of the workload's")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS)
     parser.add_argument("--arms", help="their letters, such as aef")
     parser.add_argument("--output", type=Path, default=OUTPUT)

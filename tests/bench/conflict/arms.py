@@ -17,6 +17,7 @@ class Arm:
     :param in_job_retries: how often Hudi itself repeats a refused write.
     :param pool: slots of its own, if it has fewer than the machine.
     :param ours: whether the provider's operator runs it, and then how it knows what it changes.
+    :param without: what the operator is to do without, so that the others show what that gains.
     """
 
     letter: str
@@ -25,6 +26,12 @@ class Arm:
     in_job_retries: int = 0
     pool: int | None = None
     ours: Literal["", "no scopes", "learned", "scopes"] = ""
+    without: Literal["", "early stop", "giving way", "hints", "preflight"] = ""
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether Airflow can run it: what it is without may be patched in a writer's own process."""
+        return bool(self.ours and not self.without)
 
 
 ARMS = {
@@ -37,6 +44,10 @@ ARMS = {
         Arm("e", "HudiWriteOperator", ours="no scopes"),
         Arm("f", "HudiWriteOperator with scope", ours="scopes"),
         Arm("g", "HudiWriteOperator that learns it", ours="learned"),
+        Arm("h", "HudiWriteOperator, no giving way", ours="no scopes", without="giving way"),
+        Arm("i", "HudiWriteOperator, no hints", ours="no scopes", without="hints"),
+        Arm("j", "HudiWriteOperator, no preflight", ours="no scopes", without="preflight"),
+        Arm("k", "HudiWriteOperator, no early stop", ours="no scopes", without="early stop"),
     )
 }
 BY_HAND = tuple(letter for letter, arm in ARMS.items() if not arm.ours)

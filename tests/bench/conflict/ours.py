@@ -17,8 +17,11 @@ from typing import Any
 
 from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_occ_provider.attempts import write
+from airflow_occ_provider.attempts.guards.early_stop import EarlierWriter
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from tests.bench.conflict.arms import Arm
 from tests.bench.conflict.events import Event, Job
 from tests.bench.conflict.place import CONF, JOB, MEMORY, TIMES_VARIABLE, Place
 from tests.support.session_site import SITE
@@ -68,15 +71,20 @@ def signature_of(job: Job, run_id: str) -> Signature:
     return Signature(run_id, DAG_ID, run_id, job.writer, site=SITE)
 
 
+_POLICIES = {
+    ("learned", ""): {"learn_scope": True},
+    ("no scopes", "early stop"): {"early_stop": "off"},
+    ("no scopes", "preflight"): {"preflight_timeout": 0},
+}
+
+
 def operator_of(
-    job: Job, table: str, arguments: Sequence[str], scopes: str, **more: Any
+    job: Job, table: str, arguments: Sequence[str], arm: Arm, **more: Any
 ) -> HudiWriteOperator:
     """Return the task of a writer.
 
-    :param scopes: as in ``Arm.ours``.
     :param more: further arguments of the operator.
     """
-    options = {"scopes": {"scope": list(job.partitions)}, "learned": {"policy": {"learn_scope": True}}}
     return HudiWriteOperator(
         task_id=job.writer,
         application=str(JOB),
@@ -86,21 +94,19 @@ def operator_of(
         conf=CONF,
         table=table,
         lock_conn_id=LOCK,
-        **options.get(scopes, {}),
+        scope=list(job.partitions) if arm.ours == "scopes" else None,
+        policy=_POLICIES.get((arm.ours, arm.without)),
         **more,
     )
 
 
 @dataclass(slots=True)
 class Task:
-    """One writer's task, from try to try.
-
-    :param scopes: as in ``operator_of``.
-    """
+    """One writer's task, from try to try."""
 
     place: Place
     job: Job
-    scopes: str
+    arm: Arm
     _store: Store = field(default_factory=Store, init=False)
 
     def run(self) -> None:
@@ -157,18 +163,22 @@ class Task:
             self.place.keep(event)
 
     def _operator(self) -> HudiWriteOperator:
-        return operator_of(self.job, self.place.table, self.place.arguments(self.job), self.scopes)
+        return operator_of(self.job, self.place.table, self.place.arguments(self.job), self.arm)
 
     def _context(self, task: HudiWriteOperator, number: int) -> Any:
         instance = Instance(self.place.name, self.job.writer, number, task.retries or 0)
         return {"ti": instance, "task": task, "task_state_store": self._store}
 
 
-def run_ours(place: Place, job: Job, scopes: str) -> None:
-    """Run a writer until it commits, or is given up; its scopes are as in ``operator_of``."""
+def run_ours(place: Place, job: Job, arm: Arm) -> None:
+    """Run a writer in a process of its own until it commits, or is given up."""
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(message)s")
     os.environ.update({**place.environment, **connections(place.hosts)})
-    Task(place, job, scopes).run()
+    if arm.without == "giving way":
+        EarlierWriter.stop = lambda *_: None  # type: ignore[method-assign]
+    elif arm.without == "hints":
+        write.with_hint = lambda declared, _: declared
+    Task(place, job, arm).run()
 
 
 async def _first_event(trigger: Any) -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from xml.sax.saxutils import escape
 
-from tests.bench.conflict.arms import ARMS
+from tests.bench.conflict.arms import ARMS, Arm
 from tests.bench.conflict.bootstrap import Interval
 from tests.bench.conflict.summary import Summary
 
@@ -25,7 +25,8 @@ _PANELS = (("Spark seconds wasted per useful second", "waste"), ("Makespan in se
 
 def plot(found: Mapping[tuple[str, str], Summary]) -> str:
     """Return the SVG: a panel for each measure, a group for each workload, a bar for each arm."""
-    height = TOP + PANEL * len(_PANELS) + 20 * len(ARMS)
+    arms = [arm for letter, arm in ARMS.items() if any(letter == key[1] for key in found)]
+    height = TOP + PANEL * len(_PANELS) + 20 * len(arms)
     panels = [
         part
         for number, (title, field) in enumerate(_PANELS)
@@ -39,7 +40,7 @@ def plot(found: Mapping[tuple[str, str], Summary]) -> str:
             f"<style>{_LOOK}</style>",
             f'<rect class="f" width="{WIDTH}" height="{height}"/>',
             *panels,
-            *_legend(TOP + PANEL * len(_PANELS)),
+            *_legend(arms, TOP + PANEL * len(_PANELS)),
             "</svg>\n",
         ]
     )
@@ -49,6 +50,7 @@ def _panel(title: str, field: str, found: Mapping[tuple[str, str], Summary], top
     values: dict[tuple[str, str], Interval] = {key: getattr(one, field) for key, one in found.items()}
     most = max((one.high for one in values.values()), default=0) or 1.0
     workloads = list(dict.fromkeys(workload for workload, _ in found))
+    arms = sorted({arm for _, arm in found})
     wide = (WIDTH - 2 * LEFT) / max(len(workloads), 1)
     base = top + HIGH + 20
     yield f'<text class="t" x="{LEFT}" y="{top}">{escape(title)}</text>'
@@ -56,9 +58,9 @@ def _panel(title: str, field: str, found: Mapping[tuple[str, str], Summary], top
     for group, workload in enumerate(workloads):
         left = LEFT + group * wide
         yield f'<text x="{left:.0f}" y="{base + 32}">{escape(workload)}</text>'
-        for number, arm in enumerate(ARMS):
+        for number, arm in enumerate(arms):
             if (workload, arm) in values:
-                x, bar = left + number * wide / 7, wide / 9
+                x, bar = left + number * wide / len(arms), 7 * wide / 9 / len(arms)
                 yield from _bar(values[workload, arm], arm, (x, bar, base), HIGH / most)
 
 
@@ -76,7 +78,7 @@ def _bar(value: Interval, arm: str, place: tuple[float, float, int], scale: floa
     yield f'<text class="n" x="{middle:.1f}" y="{base + 14}" text-anchor="middle">{arm}</text>'
 
 
-def _legend(top: int) -> Iterator[str]:
-    for number, arm in enumerate(ARMS.values()):
+def _legend(arms: Sequence[Arm], top: int) -> Iterator[str]:
+    for number, arm in enumerate(arms):
         text = escape(f"({arm.letter}) {arm.title}")
         yield f'<text x="{LEFT}" y="{top + 20 * number}">{text}</text>'

@@ -128,7 +128,7 @@ class Rig:
 
     def _target(self, place: Place, job: Job, arm: Arm, seed: int) -> Callable[[], None]:
         if arm.ours:
-            return lambda: run_ours(place, job, arm.ours)
+            return lambda: run_ours(place, job, arm)
         return lambda: run_by_hand(place, job, arm, seed)
 
     def _place(self, arm: Arm) -> Place:

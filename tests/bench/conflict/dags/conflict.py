@@ -17,7 +17,7 @@ JOBS = [job_of(given) for given in json.loads(os.environ[JOBS_VARIABLE])]
 TABLE, FOLDER = "{{ params.table }}", "{{ params.folder }}"
 
 for letter, arm in ARMS.items():
-    if not arm.ours:
+    if not arm.is_scheduled:
         continue
     params = {name: Param("", type="string") for name in ("table", "folder")}
     with DAG(dag_id(letter), schedule=None, params=params):
@@ -26,7 +26,7 @@ for letter, arm in ARMS.items():
                 job,
                 TABLE,
                 arguments(TABLE, job),
-                arm.ours,
+                arm,
                 pool=POOL,
                 priority_weight=len(JOBS) - place,
                 env_vars={TIMES_VARIABLE: f"{FOLDER}/{job.writer}-{{{{ ti.try_number }}}}.times"},
