@@ -44,6 +44,7 @@ FOLLOWED_LOGGERS = (
 LAYOUT = '{"fact": "hudi", "logger": "%c{1}", "message": "%enc{%m}{JSON}", "thread": "%enc{%t}{JSON}"}%n'
 START_FIELD = 19  # of /proc/PID/stat, counted from the process state, which follows the name
 MOST_FRAMES, MOST_CAUSES, MOST_OF_A_MESSAGE = 12, 20, 20_000
+REMOTE_EXCEPTION = "org.apache.hadoop.ipc.RemoteException"
 EXTENSIONS = "spark.sql.extensions"  # a list, in which Hudi's stands beside others
 API_MODE = "SPARK_API_MODE"  # the other variables that rules name may have no value at all
 REMOTE = re.compile(r"[a-zA-Z][\w+.-]*:")
@@ -399,7 +400,10 @@ def causes_in_jvm(throwable):
     while throwable is not None and len(causes) < MOST_CAUSES:
         trace = [f"at {frame.toString()}" for frame in throwable.getStackTrace()[:MOST_FRAMES]]
         name = throwable.getClass().getName()
-        causes.append(described(name, throwable.getMessage() or "", True, trace))
+        message = throwable.getMessage() or ""
+        if name == REMOTE_EXCEPTION:  # its message lacks the class of what the server threw
+            message = f"{throwable.getClassName()}: {message}"
+        causes.append(described(name, message, True, trace))
         throwable = throwable.getCause()
     return causes
 

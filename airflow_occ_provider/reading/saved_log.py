@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from airflow_occ_provider.attempts.log.driver_log import OwnInstants, reading_of
-from airflow_occ_provider.attempts.log.facts import KIND, Cause, Chain
+from airflow_occ_provider.attempts.log.facts import KIND, Cause, Chain, with_remote_class
 from airflow_occ_provider.attempts.log.hudi_failures import (
     Diagnosis,
     diagnose,
@@ -290,7 +290,8 @@ class PrintedExceptions:
 
     def feed(self, line: str) -> PrintedChain | None:
         """Take the next line; return the exception that begins with it, if one does."""
-        text, last = line.rstrip(), self.last
+        text = with_remote_class(line.rstrip())
+        last = self.last
         if text.endswith(_TRACEBACK):
             return self._begin_traceback()
         if any(sign in text for sign in _OF_SUPPRESSED):

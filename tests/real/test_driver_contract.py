@@ -14,6 +14,8 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.submitter import Handle, Running
 from airflow_occ_provider.driver import contract
 from airflow_occ_provider.driver.attempt import LIFE_S, CompareAndSet, View, WriteGrant, next_grant_step
@@ -34,6 +36,7 @@ from airflow_occ_provider.embedded.spark import spark_environment
 from airflow_occ_provider.hudi.writer.options import RULES, SPARK_SETTINGS, job_rules
 from airflow_occ_provider.in_driver import guard, session_rules
 from airflow_occ_provider.in_driver.granted import ASKED_TO_STOP
+from airflow_occ_provider.reading.saved_log import read_saved_log
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.place import StartedPlace
@@ -53,6 +56,13 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
 pathlib.Path(sys.argv[1]).touch()
 spark.sparkContext._jvm.java.lang.Thread.sleep(600_000)
+"""
+ANSWERED = """
+from pyspark.sql import SparkSession
+jvm = SparkSession.builder.getOrCreate().sparkContext._jvm
+of_namenode = "org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException"
+answer = jvm.org.apache.hadoop.ipc.RemoteException(of_namenode, "Failed to create file /t")
+jvm.java.util.concurrent.CompletableFuture.failedFuture(answer).join()
 """
 WRITES = """
 import pathlib, sys
@@ -295,6 +305,23 @@ def test_a_guarded_driver_leaves_once_its_job_is_over(attempt, environment, tmp_
     assert driver.returncode == 0, printed
     (end,) = made.facts("end")
     assert (end["exit_code"], end["is_certain"]) == (0, True)
+
+
+def test_a_remote_exception_is_reported_with_the_class_that_it_names(attempt, environment, tmp_path):
+    made = attempt(ANSWERED)
+    driver = made.start(environment, f"file:{tmp_path}/folder")
+    wait_for(made.hellos, driver)
+    made.grant()
+    printed, _ = driver.communicate(timeout=PATIENCE_S)
+    (fatal,) = made.facts("fatal")
+    remote = fatal["causes"][-1]
+    assert remote["type"].endswith("RemoteException"), printed
+    assert remote["message"].endswith(".AlreadyBeingCreatedException: Failed to create file /t")
+    log = DriverLog()
+    for fact in made.facts():
+        log.take(fact)
+    assert log.read(1).outcome is Outcome.COMMIT_CONFLICT
+    assert read_saved_log(printed.splitlines(), 1).outcome is Outcome.COMMIT_CONFLICT
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.outcome import MEANINGS, Outcome
 from airflow_occ_provider.reading.saved_log import read_saved_log
-from tests.unit.reports import cause, fact
+from tests.unit.reports import cause, fact, reported
 
 OWN, RIVAL = "20261122101500123", "20261122101200456"
 HUDI = "org.apache.hudi.exception"
@@ -468,3 +468,43 @@ def test_the_exception_that_a_job_handles_as_it_leaves_explains_its_exit_code():
     for entry in (PROTECTED, "load failed", fact("fatal", causes=causes), fact("end", exit_code=3)):
         log.take(entry)
     assert log.read().outcome is Outcome.LOCK_TIMEOUT
+
+
+# As Hadoop 3.3 prints what a NameNode answers a client; made by hand, since no scenario has two writers
+# of one file in HDFS.
+REMOTE = (
+    "org.apache.hadoop.ipc.RemoteException(org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException)"
+    ": Failed to CREATE_FILE /lake/t/.hoodie/timeline/x for DFSClient_1 on 10.0.0.1 because this file "
+    "lease is currently owned by DFSClient_2 on 10.0.0.2"
+)
+PY4J = "py4j.protocol.Py4JJavaError: An error occurred while calling o1.save."
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f": {HUDI}.HoodieIOException: Failed to create file", f"Caused by: {REMOTE}"],
+        [f": {REMOTE}"],
+        [f": {HUDI}.HoodieException: x", f"Caused by: java.io.IOException: {REMOTE}"],
+        [f": org.apache.spark.SparkException: Lost task 0.3 (node-2 executor 1): {REMOTE}"],
+    ],
+    ids=["a cause", "the exception itself", "in a message", "of an executor"],
+)
+def test_a_remote_exception_of_hadoop_stands_for_the_class_that_it_names(lines):
+    frame = "\tat org.apache.hadoop.ipc.Client.getRpcResponse(Client.java:1612)"
+    printed = ["Traceback (most recent call last):", PY4J, *lines, frame, ""]
+    reading = read_saved_log(printed, 1)
+    assert reading.outcome is Outcome.COMMIT_CONFLICT
+    assert "two processes wrote one file" in reading.remedy
+    assert "AlreadyBeingCreatedException: Failed" in reading.remedy
+    log = DriverLog()
+    for entry in reported(printed):
+        log.take(entry)
+    assert log.read(1).outcome is Outcome.COMMIT_CONFLICT
+
+
+def test_the_runner_reports_a_message_that_names_a_remote_exception_as_it_is():
+    log = DriverLog()
+    log.take(PROTECTED)
+    log.take(fact("fatal", causes=[cause("java.util.concurrent.ExecutionException", REMOTE)]))
+    assert log.read(1).outcome is Outcome.COMMIT_CONFLICT

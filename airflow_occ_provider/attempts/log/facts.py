@@ -57,6 +57,8 @@ _CAUSED = re.compile(
 )
 _FRAME = re.compile(r"\bat [\w.$/<>-]+\(.*")
 _LOST_TASK = re.compile(rf"executor [^)]*\): (?P<type>(?:[\w$]+\.)+{KIND})(?:: (?P<message>.*))?$")
+# Hadoop's client puts the class of the exception that a server threw in brackets, not in the message.
+_REMOTE = re.compile(r"\b(org\.apache\.hadoop\.ipc\.RemoteException)\(((?:\w+\.)+[\w$]+)\): ")
 _MAX_LINES = 40
 _MAX_CAUSES = 40
 _MAX_FRAMES = 12
@@ -124,6 +126,11 @@ class Chain:
             self.lines.append(line.strip())
 
 
+def with_remote_class(text: str) -> str:
+    """Return a text whose remote exceptions name their class in the message."""
+    return _REMOTE.sub(r"\1: \2: ", text)
+
+
 def parse_fact(text: str) -> Fact | None:
     """Return the fact of a line of JSON, if it is one.
 
@@ -144,7 +151,7 @@ def fatal_chain(fact: Fact) -> Chain:
     """
     chain = Chain()
     for cause in fact.get("causes", ()):
-        first, *rest = str(cause["message"]).splitlines() or [""]
+        first, *rest = with_remote_class(str(cause["message"])).splitlines() or [""]
         name, frames = str(cause["type"]), list(map(str, cause["frames"]))
         chain.add(Cause(name, first, bool(cause["jvm"]), frames), f"{name}: {first}")
         if cause["jvm"]:
