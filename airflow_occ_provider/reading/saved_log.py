@@ -41,7 +41,8 @@ _FAILED = re.compile(r"Task failed with exception|(?:Error code is:|exited with 
 _SETTLED = re.compile(
     rf"Outcome: (?P<outcome>{'|'.join(Outcome)}) \(instant (?P<instant>\S+), exit code -?\w+\)\."
 )
-_LOST = re.compile(r"(?:Conflict|Queued behind): .*?\d (?:lost|gave way) to (?P<rival>\d+)")
+_LOSERS = [meaning.title for meaning in MEANINGS.values() if meaning.has_rival]
+_LOST = re.compile(rf"(?:{'|'.join(_LOSERS)}): .*?\d (?:lost|gave way) to (?P<rival>\d+)")
 _DECIDED = "Decided by: "
 # An exception that only says that the driver, or a query of it, has failed.
 _OF_ANOTHER = re.compile(

@@ -13,7 +13,7 @@ from itertools import count
 import pytest
 from airflow.cli.cli_parser import get_parser
 
-from airflow_occ_provider.attempts.outcome import Outcome
+from airflow_occ_provider.attempts.outcome import MEANINGS, Failure, Outcome, sentence
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION
 from airflow_occ_provider.reading.saved_log import read_saved_log as read
 from tests.golden.log_scenarios import log_scenarios
@@ -519,15 +519,16 @@ def test_a_record_in_json_is_read_with_its_level_and_logger():
 
 
 @pytest.mark.parametrize("wrapping", ["Airflow's JSON, no logger", "Airflow 3.3's page"])
-def test_the_log_of_a_task_of_ours_ends_with_the_answer(wrapping):
+@pytest.mark.parametrize("lost", [lost for lost in Outcome if MEANINGS[lost].has_rival])
+def test_the_log_of_a_task_of_ours_ends_with_the_answer(wrapping, lost):
     told = [
-        f"Conflict: {T} lost to 20261121092507999 (d / t) in city-0 (1 file group). 9 s wasted.",
-        f"Outcome: commit_conflict (instant {T}, exit code 1).",
+        sentence(Failure(lost, T, "20261121092507999", ("d", "t"), ("city-0",), 1, seconds=9)),
+        f"Outcome: {lost} (instant {T}, exit code 1).",
         f"Decided by: {CONFLICT}: {CAUSE}",
         FAILED,
     ]
     reading = read(wrapped(wrapping, told))
-    assert answer(reading) == (Outcome.COMMIT_CONFLICT, T, "20261121092507999")
+    assert answer(reading) == (lost, T, "20261121092507999")
     assert reading.lines == (f"{CONFLICT}: {CAUSE}",)
 
 
