@@ -42,9 +42,9 @@ class Node(NamedTuple):
 class Store(Protocol):
     """Nodes with one order of creations, replacements and deletions for all clients.
 
-    Every call waits for a bounded time. It raises ``LockUnreachableError`` if the store does not answer
-    in that time; the call may or may not have been carried out. The queue creates each name once.
-    ``airflow_occ_provider.testing.lease_store`` is the test suite of a store.
+    Threads share a client. Every call waits for a bounded time. It raises ``LockUnreachableError`` if
+    the store does not answer in that time; the call may or may not have been carried out. The queue
+    creates each name once. ``airflow_occ_provider.testing.lease_store`` is the test suite of a store.
     """
 
     def stamps(self, *, age_s: float = 0.0) -> Mapping[str, Version | None]:

@@ -8,6 +8,10 @@ A backend author adds it to ``conftest.py`` and says how a client of a store is 
     def open_store(tmp_path):
         return lambda: MyStore(tmp_path)
 
+    @pytest.fixture
+    def open_unreachable_store():  # optional
+        return lambda: MyStore("/nothing/answers/here", timeout_s=0.1)
+
 The tests are the classes of ``store_contract`` (the six calls), ``queue_contract`` and
 ``lost_answers`` (the queue over them); the author's tests subclass each, as ``TestMyStore``.
 """
@@ -35,6 +39,12 @@ def open_store() -> Callable[[], Store]:
     raise NotImplementedError(
         "define the fixture open_store, see airflow_occ_provider.testing.lease_store"
     )
+
+
+@pytest.fixture
+def open_unreachable_store() -> Callable[[], Store]:
+    """Return a function that opens a client of a store that does not answer."""
+    pytest.skip("the fixture open_unreachable_store is not defined")
 
 
 @pytest.fixture

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
+from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases.store import NodeGoneError, NodeTakenError, NodeVersionError, Store
 
 _WAIT_S = 10
+_CALLS: dict[str, Callable[[Store], object]] = {
+    "stamps": lambda store: store.stamps(),
+    "read": lambda store: store.read(["n"], latest=True),
+    "create": lambda store: store.create("n", b""),
+    "replace": lambda store: store.replace("n", b"", 1),
+    "delete": lambda store: store.delete("n", 1),
+    "on_delete": lambda store: store.on_delete("n", lambda: None),
+}
 _NAME = "0f0f0f0f~1a2b3c4d.9e8f7a6b~5d1c.deadbeef~1f.20"
 
 
 class StoreContract:
     """The tests of a ``Store``: subclass them as ``TestMyStore``.
 
-    The fixture ``open_store`` returns a function that opens another client of one empty store.
+    The fixture ``open_store`` returns a function that opens another client of one empty store, and
+    ``open_unreachable_store`` one that opens a client of a store that does not answer.
     """
 
     def test_tokens_rise_in_the_order_of_creations(self, store: Store, second: Store) -> None:
@@ -147,6 +159,13 @@ class StoreContract:
         second.delete("n", again.version)
         assert store.on_delete("n", wake) is False
         assert len(calls) == 1
+
+    @pytest.mark.parametrize("call", _CALLS)
+    def test_a_store_that_does_not_answer_is_unreachable(
+        self, open_unreachable_store: Callable[[], Store], call: str
+    ) -> None:
+        with pytest.raises(LockUnreachableError), closing(open_unreachable_store()) as store:
+            _CALLS[call](store)
 
     def test_a_closed_client_leaves_its_nodes(self, store: Store, second: Store) -> None:
         store.create("n", b"")

@@ -27,7 +27,8 @@ from airflow_occ_provider.hooks import places
 from airflow_occ_provider.leases.metastore.access import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.metastore.lock_log import MetastoreLocks, MetastoreStore
-from airflow_occ_provider.leases.storage.backend import StorageStore
+from airflow_occ_provider.leases.storage.address import S3Access
+from airflow_occ_provider.leases.storage.backend import StorageStore, open_shared_object
 from airflow_occ_provider.leases.storage.bucket import BucketObject
 from airflow_occ_provider.leases.storage.objects import FolderObject
 from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
@@ -47,6 +48,20 @@ from tests.support.table_properties import table_properties
 BUCKET = "lake"
 POLL_S = 0.2
 LOCKS_LIVE_S = 300
+NOWHERE, TIMEOUT_S = "127.0.0.1:1", 0.3
+UNREACHABLE = {
+    "zookeeper": lambda: ZookeeperStore(ZookeeperAccess(NOWHERE, TIMEOUT_S), "/test"),
+    "bucket": lambda: StorageStore(
+        open_shared_object(
+            "s3://leases", S3Access("k", "s", endpoint=f"http://{NOWHERE}"), timeout_s=TIMEOUT_S
+        ),
+        timeout_s=TIMEOUT_S,
+    ),
+    "metastore": lambda: MetastoreStore(
+        MetastoreLocks(MetastoreClient(MetastoreAccess(f"thrift://{NOWHERE}", TIMEOUT_S)), "test"),
+        LOCKS_LIVE_S,
+    ),
+}
 METASTORE_TIMEOUT_S = 60.0  # eight threads share two connections to Derby
 
 
@@ -224,6 +239,13 @@ def open_store(backend, request):
     access = ZookeeperAccess(request.getfixturevalue("embedded_zookeeper").hosts)
     root = f"/test/{uuid.uuid4()}"
     return lambda: ZookeeperStore(access, root)
+
+
+@pytest.fixture
+def open_unreachable_store(backend):
+    if backend in UNREACHABLE:
+        return UNREACHABLE[backend]
+    pytest.skip("there is no service to ask")
 
 
 def _shared_object(backend, folder):

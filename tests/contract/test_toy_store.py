@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from airflow_occ_provider.errors import LockUnreachableError
 from airflow_occ_provider.leases.store import NodeTakenError
 from tests.contract import toy_store
 from tests.contract.toy_store import ToyStore
@@ -18,9 +20,10 @@ from {module} import {store}
 from tests.contract.toy_store import Bucket
 
 _buckets = defaultdict(Bucket)
+_buckets["/nothing/answers/here"].lock.acquire()
 
-def MyStore(folder):
-    return {store}(_buckets[folder])
+def MyStore(folder, timeout_s=10.0):
+    return {store}(_buckets[folder], timeout_s)
 """
 
 
@@ -32,6 +35,18 @@ class Overwrites(ToyStore):
             return super().create(name, data, requires)
         except NodeTakenError:
             return self.read([name])[name]
+
+
+class AnotherError(ToyStore):
+    """Wrong in one thing: an error of its client is passed on."""
+
+    @contextmanager
+    def _opened(self):
+        try:
+            with super()._opened() as bucket:
+                yield bucket
+        except LockUnreachableError as error:
+            raise TimeoutError from error
 
 
 @pytest.fixture
@@ -63,3 +78,9 @@ def test_a_wrong_store_fails(run):
     result.stdout.fnmatch_lines_random(
         ["FAILED *test_a_name_is_created_once*", "FAILED *test_a_required_node_must_exist*"]
     )
+
+
+def test_an_error_that_is_not_the_queues_fails(run):
+    result = run(AnotherError)
+    assert result.parseoutcomes()["failed"] == 6
+    result.stdout.fnmatch_lines_random(["FAILED *test_a_store_that_does_not_answer_is_unreachable*"])

@@ -186,7 +186,9 @@ PUBLIC = {
         "without_secrets",
         "write_privately",
     },
-    "testing.lease_store": {"open_store", "store", "second", "open_queue", "queue", "other"},
+    "testing.lease_store": {
+        *("open_store", "open_unreachable_store", "store", "second", "open_queue", "queue", "other"),
+    },
     "testing.lost_answers": {"LostAnswerContract", "lost_calls", "repeat_after_a_lost_answer"},
     "testing.queue_contract": {"QueueContract", "ExpiryContract"},
     "testing.store_contract": {"StoreContract"},
