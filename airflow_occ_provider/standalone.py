@@ -30,7 +30,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -456,14 +456,14 @@ class _Launch:
         """The variables of ``spark-submit``."""
         return {**os.environ, **self.spark.environment, **self.submission.environment}
 
-    def command(self) -> Sequence[str]:
-        """Return the command line."""
-        conf, properties_file = without_secrets(self.conf, self.site, self.submission.folder)
-        return self.spark.command(self.name, self.submission, conf, properties_file)
+    def command(self, conf: Mapping[str, str] | None = None) -> Sequence[str]:
+        """Return the command line.
 
-    def command_with(self, conf: Mapping[str, str]) -> Sequence[str]:
-        """Return the command line with other properties of Spark."""
-        return replace(self, conf=conf).command()
+        :param conf: further settings of Spark.
+        """
+        settings = {**self.conf, **(conf or {})}
+        texts, properties_file = without_secrets(settings, self.site, self.submission.folder)
+        return self.spark.command(self.name, self.submission, texts, properties_file)
 
 
 class _LocalDrivers:

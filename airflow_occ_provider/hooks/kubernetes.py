@@ -38,7 +38,7 @@ def place_of_task(task: PlacedTask, launch: Launch | None) -> KubernetesPlace:
     submission, spark = launch.submission, launch.spark
     context = extra.get("cluster_context")
     spark._connection = {**spark._connection, "namespace": None}  # it is in the configuration
-    properties = {**({_CONTEXT: context} if context else {}), **spark._conf}
+    properties = {**({_CONTEXT: context} if context else {}), **launch.conf}
     kubeconfig = _kubeconfig(extra, Path(submission.folder))
     in_pod = replace(
         submission,

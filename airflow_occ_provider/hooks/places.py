@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.metadata import entry_points
@@ -50,20 +51,35 @@ class Launch:
         """The environment variables of the process that submits."""
         return {**os.environ, **self.env_vars, **self.submission.environment}
 
-    def command(self) -> list[str]:
-        """Return the command that Spark's hook builds, without secrets."""
-        settings, properties_file = without_secrets(self.spark._conf, self.site, self.submission.folder)
-        if properties_file:
-            self.spark._conf, self.spark._properties_file = settings, properties_file
-        return list(self.spark._build_spark_submit_command(self.submission.application))
+    @property
+    def conf(self) -> dict[str, str]:
+        """The settings of Spark that the task gives."""
+        return {name: str(value) for name, value in self.spark._conf.items()}
 
-    def command_with(self, conf: Mapping[str, str]) -> list[str]:
-        """Return the command with other properties of Spark.
+    def command(
+        self, conf: Mapping[str, str] | None = None, *, master: str = "", deploy_mode: str = ""
+    ) -> list[str]:
+        """Return the command line of ``spark-submit``, without secrets.
 
-        Its driver has the user's variables alone: those of the submission are the launcher's.
+        It has all that the task gives to Spark.
+
+        :param conf: further settings of Spark, which replace those of the task.
+        :param master: of Spark, in place of the connection's.
+        :param deploy_mode: of Spark, in place of the connection's.
         """
-        self.spark._conf, self.spark._env_vars = dict(conf), dict(self.env_vars)
-        return self.command()
+        spark = copy(self.spark)
+        master = master or spark._connection["master"]
+        deploy_mode = deploy_mode or spark._connection["deploy_mode"]
+        spark._connection = {**spark._connection, "master": master, "deploy_mode": deploy_mode}
+        # The hook has chosen by the connection's address how it hands variables to a driver.
+        spark._is_yarn = "yarn" in master
+        spark._is_kubernetes = "k8s" in master
+        settings = {**self.conf, **(conf or {})}
+        texts, properties_file = without_secrets(settings, self.site, self.submission.folder)
+        spark._conf = texts
+        spark._properties_file = properties_file or spark._properties_file
+        spark._env_vars = dict(self.env_vars)  # those of the submission are the launcher's
+        return list(spark._build_spark_submit_command(self.submission.application))
 
 
 GROUP = "airflow_occ_provider.places"

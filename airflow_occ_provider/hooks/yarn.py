@@ -17,8 +17,7 @@ from airflow_occ_provider.submitters.yarn_place import (
 
 def place_of_task(task: PlacedTask, launch: Launch | None) -> YarnPlace:
     """Return the YARN that a task's connection names."""
-    settings = launch.spark._conf if launch else {}
-    return YarnPlace(resource_manager(task.conn_id), launch, settings)
+    return YarnPlace(resource_manager(task.conn_id), launch, launch.conf if launch else {})
 
 
 def place_of_handle(handle: Handle) -> YarnPlace:

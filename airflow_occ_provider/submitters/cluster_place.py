@@ -36,7 +36,7 @@ class ClusterPlace(Place):
 
     @abstractmethod
     def conf(self, folder: str) -> Mapping[str, str]:
-        """Return the properties of Spark for the submission.
+        """Return the settings of Spark for the submission, beside the task's.
 
         :param folder: URL of the attempt's folder, by which the cluster finds what was submitted.
         """
@@ -67,7 +67,7 @@ class ClusterPlace(Place):
         if self._launch is None:
             raise AssertionError("there is nothing to submit")
         folder = self._folder = arguments[0]
-        command = self._launch.command_with(self.conf(folder))
+        command = self._launch.command(self.conf(folder))
         environment = {**self._launch.environment, IDENTITY_VARIABLE: folder}
         limit = self._launch.start_limit.on_worker
         code = self._launcher.run(command, environment, self._is_ended, limit)

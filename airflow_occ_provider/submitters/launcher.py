@@ -125,7 +125,7 @@ _SPARK_MAIN = "org.apache.spark.deploy.SparkSubmit"
 
 
 class SubmitCommand(Protocol):
-    """One submission, such as ``hooks.launch.Launch``."""
+    """One submission, such as ``hooks.places.Launch``."""
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -135,11 +135,11 @@ class SubmitCommand(Protocol):
     def start_limit(self) -> StartLimit:
         """The longest wait, for ``spark-submit`` too."""
 
-    def command(self) -> Sequence[str]:
-        """Return the command line."""
+    def command(self, conf: Mapping[str, str] | None = None) -> Sequence[str]:
+        """Return the command line.
 
-    def command_with(self, conf: Mapping[str, str]) -> Sequence[str]:
-        """Return the command line with some properties of Spark."""
+        :param conf: further settings of Spark, which replace those of the task.
+        """
 
 
 class Launcher:

@@ -48,13 +48,19 @@ class Place(ABC):
     def start(self, runner: str, arguments: Sequence[str]) -> None:
         """Have a driver started that runs a file with some arguments.
 
-        It is called in a thread of its own.
+        It is called in a thread of its own, and may go on until the driver is there, or has ended. If it
+        returns, and no driver comes, the task waits until its ``start_timeout`` is over.
 
         :param runner: path or URL of a PySpark file, as the driver reads it.
+        :param arguments: the first is the URL of the attempt's folder, by which
+            ``storage.attempt_folder.identity_of`` tells the task run, as ``forget`` gets it.
+        :raises NotSubmittedError: if no driver will come; any other error counts as one.
         """
 
     def identify(self, hello: Hello) -> tuple[str, Mapping[str, Any]]:
         """Return a driver's name, and the facts by which the place finds it.
+
+        ``start`` may still be at work: what is returned must be known by then, or be waited for.
 
         :param hello: of a driver that waits. It is what the driver says, and may be of any content.
         :return: the name for people, and JSON values without secrets; a ``url`` among them is that of a

@@ -53,7 +53,7 @@ class Launched:
         self._container = {"command": list(command), **(container or {})}
         self._shared = [str(path) for path in shared]
 
-    def command_with(self, conf):
+    def command(self, conf):
         assert conf["spark.kubernetes.submission.waitAppCompletion"] == "false"
         variables = {"CONTAINER": self._container, "SHARED": self._shared}
         settings = [f"{name}={json.dumps(value)}" for name, value in variables.items()]
@@ -68,7 +68,7 @@ def script_pod(script, key, container=None):
     """
     launched, folder = Launched(["sh", "-c", script], container), f"/none/{secrets.token_hex(4)}"
     place = KubernetesPlace(api(), launch=launched, identity=key, application=key)
-    subprocess.run(launched.command_with(place.conf(folder)), check=True)
+    subprocess.run(launched.command(place.conf(folder)), check=True)
     facts = {"conn_id": "", "namespace": NAMESPACE, "pod": pod_name(key, folder)}
     return place, Handle(place.name, f"pod of {key}", facts)
 

@@ -45,7 +45,7 @@ class Submitted:
     def __init__(self, runner, folder, environment):
         self._runner, self._folder, self.environment = runner, folder, environment
 
-    def command_with(self, conf):
+    def command(self, conf):
         settings = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
         submit = ("spark-submit", "--master", f"k8s://{API}", "--deploy-mode", "cluster")
         return [*submit, *settings, of_pod(self._runner), self._folder]

@@ -48,7 +48,7 @@ class YarnLaunch:
     def __init__(self, submission: Submission, environment: Mapping[str, str]) -> None:
         self._submission, self.environment = submission, environment
 
-    def command_with(self, conf: Mapping[str, str]) -> Sequence[str]:
+    def command(self, conf: Mapping[str, str]) -> Sequence[str]:
         flags = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
         job = (self._submission.application, *self._submission.arguments)
         return ["spark-submit", "--conf", "spark.task.maxFailures=1", *flags, *job]

@@ -36,7 +36,7 @@ class ScriptLaunch:
     def __init__(self, yarn, folder, script):
         self._manager, self._arguments = yarn.resource_manager, (f"{folder}/run_job.py", folder, script)
 
-    def command_with(self, conf):
+    def command(self, conf):
         place = (self._manager, conf["spark.yarn.tags"], conf["spark.yarn.maxAppAttempts"])
         return [sys.executable, "-m", "tests.support.yarn_script", *place, *self._arguments]
 

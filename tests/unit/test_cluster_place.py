@@ -31,7 +31,7 @@ class Launched:
     def __init__(self, script, start_limit=NO_LIMIT):
         self.script, self.start_limit, self.conf = script, start_limit, None
 
-    def command_with(self, conf):
+    def command(self, conf):
         self.conf = conf
         return ["sh", "-c", self.script]
 

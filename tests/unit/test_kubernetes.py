@@ -250,12 +250,12 @@ class Launched:
     environment, start_limit = os.environ, NO_LIMIT
 
     def __init__(self, command, then=lambda: None):
-        self.command, self.then, self.conf = command, then, None
+        self.words, self.then, self.conf = command, then, None
 
-    def command_with(self, conf):
+    def command(self, conf):
         self.conf = conf
         self.then()
-        return self.command
+        return self.words
 
 
 def place_of(server, launched=None):

@@ -120,7 +120,7 @@ def test_the_namespace_is_that_of_a_connection(connect, extra, own, namespace):
 def submitted(run, submission):
     """The place of a submission, its command and the environment of that."""
     place, folder = run.driver(submission).submitter.place, submission.arguments[0]
-    return place, place._launch.command_with(place.conf(folder)), place._launch.environment
+    return place, place._launch.command(place.conf(folder)), place._launch.environment
 
 
 def test_the_command_has_the_runner_and_the_folder_and_the_drivers_variables(connect, job, table):

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_occ_provider.attempts.submission import SparkJob
+from airflow_occ_provider.attempts.submission import SparkJob, Submission
 from airflow_occ_provider.hooks.places import Launch
 from airflow_occ_provider.hooks.spark import attempt_hook, spark_hook
 from airflow_occ_provider.hudi.format.properties import parse_table_properties
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.processes import Flag
 from tests.support.local_drivers import local_drivers
 
@@ -82,6 +83,26 @@ def test_a_file_of_the_users_is_the_site_of_the_task(command):
     assert words.count("--properties-file") == 1
     assert "/mine.conf" not in words
     assert properties["spark.executor.memory"] == "2g"
+
+
+def test_a_place_names_sparks_master_and_adds_to_what_the_task_gives(monkeypatch):
+    connection = {"conn_type": "spark", "host": "yarns://here", "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_MINE", json.dumps(connection))
+    conf, variables = {"spark.x": 1, "spark.y": "theirs"}, {"A": "b"}
+    task = HudiWriteOperator(
+        task_id="t", application="a.py", table="/t", conn_id="mine", jars="/a.jar", env_vars=variables
+    )
+    submission = Submission("run.py", AttemptFolder("/f"), b"", environment={"IDENTITY": "k"})
+    hook = attempt_hook(spark_hook(task), "name", ["/f"], variables, conf)
+    launch = Launch(hook, submission, variables, Flag())
+    for _ in range(2):  # it changes nothing of the attempt's
+        words = launch.command({"spark.y": "ours"}, master="local[2]", deploy_mode="client")
+        assert " ".join(words) == (
+            "spark-submit --master local[2] --conf spark.x=1 --conf spark.y=ours --jars /a.jar "
+            "--name name --deploy-mode client run.py /f"
+        )
+    assert launch.conf == {"spark.x": "1", "spark.y": "theirs"}
+    assert {"A": "b", "IDENTITY": "k"}.items() <= launch.environment.items()
 
 
 @pytest.mark.parametrize("key", ["driver.secrets.my-secret", "executor.secretKeyRef.MY_TOKEN"])
