@@ -77,7 +77,7 @@ class LocalPlace(Place):
             if not self._has_returned.is_set():
                 return Running()
         if not process.is_here:
-            return Unseen(f"{handle} is none of this host's processes")
+            return Unseen(f"{handle} is none of this account's processes on this host")
         return Running() if processes_of(handle.facts["identity"], process.session) else Ended(None)
 
     def kill(self, handle: Handle | None) -> None:

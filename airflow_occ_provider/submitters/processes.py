@@ -89,6 +89,8 @@ class DriverProcess:
     :param started: clock ticks from boot to its start; 0 if unknown.
     :param boot: the kernel's random id of the boot; empty if unknown.
     :param namespace: the PID namespace, of which every container has its own; empty if unknown.
+    :param user: id of the account that has described it. The system hides from another one what the
+        process has started.
     """
 
     pid: int
@@ -96,6 +98,7 @@ class DriverProcess:
     host: str = ""
     boot: str = ""
     namespace: str = ""
+    user: int = -1
 
     @classmethod
     def of(cls, pid: int) -> DriverProcess:
@@ -105,11 +108,11 @@ class DriverProcess:
             namespace = str((_PROC / "self/ns/pid").readlink())
         except OSError:
             boot = namespace = ""
-        return cls(pid, _started(pid), socket.gethostname(), boot, namespace)
+        return cls(pid, _started(pid), socket.gethostname(), boot, namespace, os.getuid())
 
     @property
     def is_here(self) -> bool:
-        """Whether the process table of this process shows it, if it lives."""
+        """Whether the process table shows it and all that it has started, if they live."""
         here = replace(DriverProcess.of(self.pid), started=self.started)
         return bool(self.boot and self.namespace) and self == here
 
@@ -171,7 +174,7 @@ def processes_of(identity: str, session: int | None = None) -> list[psutil.Proce
 
     They are identified by a variable of their environment, which also a wrapper that starts
     ``spark-submit`` in another session passes on, and by the session of a driver: PySpark's workers
-    leave its process group.
+    leave its process group. Those of other accounts may be missing.
 
     :param identity: the beginning of the task run's; empty for the session alone.
     :param session: of a driver.

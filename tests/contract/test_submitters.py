@@ -237,8 +237,8 @@ def test_a_handle_survives_the_journal_and_a_later_process_ends_the_driver(submi
 
 
 def test_a_driver_of_another_place_is_unseen(submitter):
-    far = {"host": "far", "boot": "b", "namespace": "n", "pid": 42, "started": 1, "number": 10**6}
-    far |= {"folder": "/nowhere/at/all", "nonce": "n", "payload": "p"}
+    far = {"host": "far", "boot": "b", "namespace": "n", "pid": 42, "started": 1, "user": 0}
+    far |= {"number": 10**6, "folder": "/nowhere/at/all", "nonce": "n", "payload": "p"}
     one = submitter(waits)
     state = one.poll(Handle(one.name, "far away", far))
     assert isinstance(state, Unseen)

@@ -95,4 +95,5 @@ def test_only_a_look_at_the_same_process_table_proves_anything():
     assert not replace(here, host="other").is_here
     assert not replace(here, boot="rebooted").is_here
     assert not replace(here, namespace="pid:[2]").is_here
+    assert not replace(here, user=here.user + 1).is_here  # it may not see what that one has started
     assert not DriverProcess(1).is_here
