@@ -36,6 +36,12 @@ from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, ZOOKEEPER_LO
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
+_monotonic = time.monotonic
+_ASK_AGAIN_S = 30.0
+NO_PLANS: Mapping[str, Sequence[str]] = {}
+_WHERE = ("hoodie.write.lock.zookeeper.url", "hoodie.write.lock.zookeeper.base_path")
+_LOCK_KEY = "hoodie.write.lock.zookeeper.lock_key"
+
 
 @dataclass(slots=True)
 class Attempt:
@@ -130,10 +136,6 @@ class Attempt:
     def _never_ran(self) -> bool:
         """Whether a log that was read to its end shows nothing of the runner, which runs the job."""
         return self.driver.log_read and not self.recorder.log.shows_driver
-
-
-_monotonic = time.monotonic
-_ASK_AGAIN_S = 30.0
 
 
 class AttemptRecorder:
@@ -306,11 +308,6 @@ def audit_task_run(
         if orphaned.visible:
             raise orphaned.error()
         logger.warning("%s. Readers do not see them. Remedy: %s", orphaned.message, orphaned.remedy)
-
-
-NO_PLANS: Mapping[str, Sequence[str]] = {}
-_WHERE = ("hoodie.write.lock.zookeeper.url", "hoodie.write.lock.zookeeper.base_path")
-_LOCK_KEY = "hoodie.write.lock.zookeeper.lock_key"
 
 
 def planned_partitions(

@@ -25,6 +25,14 @@ from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.watch import Observation, WriterWatch
 
 _COLLISION = re.compile(r"\d{17}(?:_\d{17})?\.(?:clean|rollback)\b")
+_WAIT = "nothing while it lives; once it is dead, HudiCleanOperator"
+_CLEAN = (
+    "HudiCleanOperator, or any protected writer's next clean; in Spark SQL, CALL run_clean with "
+    "OPTIMISTIC_CONCURRENCY_CONTROL, the writers' lock and LAZY set for the session"
+)
+_ASK_HUDI = "look in airflow hudi timeline --archived what became of it"
+_TRIES = 3
+_PAUSE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +135,6 @@ def pending_residue(observation: Observation, writer: Writer) -> Residue:
     path = f"{observation.snapshot.config.timeline_folder}/{instant.file_name if instant else ''}"
     remedy = _WAIT if writer.fate.beating else _CLEAN
     return Residue(Kind.WRITE, writer.instant, path, describe_writer(writer), remedy)
-
-
-_WAIT = "nothing while it lives; once it is dead, HudiCleanOperator"
-_CLEAN = (
-    "HudiCleanOperator, or any protected writer's next clean; in Spark SQL, CALL run_clean with "
-    "OPTIMISTIC_CONCURRENCY_CONTROL, the writers' lock and LAZY set for the session"
-)
-_ASK_HUDI = "look in airflow hudi timeline --archived what became of it"
-
-
-_TRIES = 3
-_PAUSE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)

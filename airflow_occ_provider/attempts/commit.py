@@ -35,6 +35,25 @@ _OF_A_ROLLBACK = (
     "find who wrote with single-writer settings just before that rollback and give it HudiWriteOperator"
 )
 _OF_NOBODY = "find what removes the table's files besides Hudi, such as a storage's lifecycle rule"
+MOST_BEFORE = 1000
+"""Completed writes in a task's record. Of more, the others are read again by a search."""
+MOST_PARTITIONS = 1000
+"""Of a write, in XCom, in the task's record and in a lease: such stores hold some tens of kB."""
+MOST_UNRECORDED = 1000
+"""Active writes, and archived ones, among which the commit of a run without a record is looked for."""
+_LOOKS = 5
+_YOUNGEST = 5
+_AT_ONCE = 64
+NO_COMMIT: dict[str, Any] = {
+    "instant": None,
+    "instants": [],
+    "action": None,
+    "operation": None,
+    "partitions": [],
+    "file_groups": 0,
+    "records": 0,
+}
+"""The facts of an attempt that wrote nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,17 +251,6 @@ def _losses(
     return losses
 
 
-MOST_BEFORE = 1000
-"""Completed writes in a task's record. Of more, the others are read again by a search."""
-MOST_PARTITIONS = 1000
-"""Of a write, in XCom, in the task's record and in a lease: such stores hold some tens of kB."""
-MOST_UNRECORDED = 1000
-"""Active writes, and archived ones, among which the commit of a run without a record is looked for."""
-_LOOKS = 5
-_YOUNGEST = 5
-_AT_ONCE = 64
-
-
 @dataclass(frozen=True, slots=True)
 class Commit:
     """A signed commit, found in the table."""
@@ -268,17 +276,6 @@ class Commit:
 
 
 _Wanted: TypeAlias = Callable[[Commit], bool]
-
-NO_COMMIT: dict[str, Any] = {
-    "instant": None,
-    "instants": [],
-    "action": None,
-    "operation": None,
-    "partitions": [],
-    "file_groups": 0,
-    "records": 0,
-}
-"""The facts of an attempt that wrote nothing."""
 
 
 def table_before(snapshot: Snapshot) -> TableBefore:

@@ -52,6 +52,12 @@ _REFUSED = {
     ),
     "--spark-master": ("would start Spark elsewhere", "name the master in the Spark connection"),
 }
+_OF_DRIVERS = frozenset({*sys.stdlib_module_names, "numpy", "pandas", "pyspark"})
+"""Modules of values that a driver's Python can read; it may have neither Airflow nor a DAG's modules."""
+_OBJECTS_OF_CONTEXT = frozenset(
+    {"conn", "dag", "dag_run", "inlet_events", "macros", "outlet_events", "task"}
+    | {"task_instance", "task_state_store", "asset_state_store", "ti", "triggering_asset_events", "var"}
+)
 
 
 def streamer_arguments(
@@ -199,14 +205,6 @@ class _CanonicalPickler(pickle.Pickler):
                 return Path(path).name, hashlib.file_digest(file, "sha256").hexdigest()
         except OSError:  # elsewhere, or missing, which is refused before a driver starts
             return (path,)
-
-
-_OF_DRIVERS = frozenset({*sys.stdlib_module_names, "numpy", "pandas", "pyspark"})
-"""Modules of values that a driver's Python can read; it may have neither Airflow nor a DAG's modules."""
-_OBJECTS_OF_CONTEXT = frozenset(
-    {"conn", "dag", "dag_run", "inlet_events", "macros", "outlet_events", "task"}
-    | {"task_instance", "task_state_store", "asset_state_store", "ti", "triggering_asset_events", "var"}
-)
 
 
 class Job:

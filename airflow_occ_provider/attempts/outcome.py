@@ -13,6 +13,17 @@ from typing import NamedTuple
 from airflow_occ_provider import errors
 from airflow_occ_provider.spelling import spell_owner
 
+_KILLED = frozenset({129, 130, 131, 134, 137, 143})
+LIMIT = 160
+"""Every line is shorter than this."""
+WASTED = "wasted."
+UNSIGNED = "an unsigned commit"
+_WASTED = re.compile(rf"([\d.]+ (?:s|min|h)) (?:of Spark time )?{re.escape(WASTED)}")
+_PACKAGE = re.compile(r"\b(?:[a-z][\w$]*\.)+(?=[A-Z])")
+_LEADING = re.compile(r"^(?:: |Caused by: )")
+# Each step drops the least important part that is left.
+_STEPS = 9
+
 
 class Outcome(StrEnum):
     """The outcome of one run of a Spark job."""
@@ -169,8 +180,6 @@ MEANINGS: Mapping[Outcome, Meaning] = MappingProxyType(
 )
 """All that is said of each outcome; a new outcome is one entry here."""
 
-_KILLED = frozenset({129, 130, 131, 134, 137, 143})
-
 
 class Stop(NamedTuple):
     """The reason for which a guard ended a driver.
@@ -248,21 +257,11 @@ def was_killed(exit_code: int) -> bool:
     return exit_code < 0 or exit_code in _KILLED
 
 
-LIMIT = 160
-"""Every line is shorter than this."""
-WASTED = "wasted."
-UNSIGNED = "an unsigned commit"
-
 _TITLES = [meaning.title for meaning in MEANINGS.values() if meaning.title]
 _SENTENCE = re.compile(
     rf"(?:{'|'.join(_TITLES)}): .* (?:s|min|h) (?:of Spark time )?{re.escape(WASTED)}.*"
     r"|commit state unknown: .*"
 )
-_WASTED = re.compile(rf"([\d.]+ (?:s|min|h)) (?:of Spark time )?{re.escape(WASTED)}")
-_PACKAGE = re.compile(r"\b(?:[a-z][\w$]*\.)+(?=[A-Z])")
-_LEADING = re.compile(r"^(?:: |Caused by: )")
-# Each step drops the least important part that is left.
-_STEPS = 9
 
 
 @dataclass(frozen=True, slots=True)

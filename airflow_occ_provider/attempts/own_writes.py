@@ -24,6 +24,9 @@ _BEGUN = re.compile(
     r"Create new file for toInstant \?(?P<table>(?:(?!/\.hoodie/)\S)+)"
     r"/\.hoodie/(?!metadata/)\S+\.inflight"
 )
+_ROLLED_BACK = Fate.ROLLED_BACK
+_MOST = 50
+"""Of a stream's writes, only the youngest are looked at."""
 
 
 class OneTable:
@@ -102,11 +105,6 @@ def _followed(table: str) -> str:
     """Return a table's path; of a local one, where its symbolic links lead."""
     scheme, path = parse_table_path(table)
     return os.path.realpath(path.removeprefix("file://")) if scheme == "file" else table
-
-
-_ROLLED_BACK = Fate.ROLLED_BACK
-_MOST = 50
-"""Of a stream's writes, only the youngest are looked at."""
 
 
 class Commits(StrEnum):

@@ -11,6 +11,13 @@ from airflow_occ_provider.attempts.identity import new_identity, renewed
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.storage.address import is_one_table
 
+RECORD_KEY = "hudi_write"
+INSTANTS_KEY = "hudi_instants"
+"""XCom of a writing task: requested times of its driver's writes, once its log shows them."""
+_FORMAT = 1
+_ATTEMPTS_KEPT = 40
+_SEEN_BY_ITS_TRY = ("exit code ", "signal ")
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -139,13 +146,7 @@ NOTHING_BEFORE = TableBefore()
 """Of a table that did not exist: every commit may be the task run's own."""
 
 
-RECORD_KEY = "hudi_write"
-INSTANTS_KEY = "hudi_instants"
-"""XCom of a writing task: requested times of its driver's writes, once its log shows them."""
-_FORMAT = 1
-_ATTEMPTS_KEPT = 40
 _NO_TRY = TryKey(0, 0)
-_SEEN_BY_ITS_TRY = ("exit code ", "signal ")
 
 
 @dataclass(frozen=True, slots=True)

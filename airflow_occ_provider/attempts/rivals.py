@@ -27,6 +27,14 @@ from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.watch import WriterWatch
 from airflow_occ_provider.storage.writers import pending_table_services
 
+_OPERATION = "hoodie.datasource.write.operation"
+_ONLY_INSERTS = frozenset({"insert", "bulk_insert"})
+_PENDING = frozenset({State.REQUESTED, State.INFLIGHT})
+_UPDATES_STRATEGY = "hoodie.clustering.updates.strategy"
+_REJECTS = "SparkRejectUpdateStrategy"
+_ROLLS_BACK = "hoodie.clustering.rollback.pending.replacecommit.on.conflict"
+_SHOWN = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Rival:
@@ -197,15 +205,6 @@ def meet(some: Iterable[str], others: Collection[str]) -> bool:
         for path in some
         for other in slashed
     )
-
-
-_OPERATION = "hoodie.datasource.write.operation"
-_ONLY_INSERTS = frozenset({"insert", "bulk_insert"})
-_PENDING = frozenset({State.REQUESTED, State.INFLIGHT})
-_UPDATES_STRATEGY = "hoodie.clustering.updates.strategy"
-_REJECTS = "SparkRejectUpdateStrategy"
-_ROLLS_BACK = "hoodie.clustering.rollback.pending.replacecommit.on.conflict"
-_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)

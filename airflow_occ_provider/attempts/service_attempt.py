@@ -44,6 +44,10 @@ from airflow_occ_provider.storage.writers import pending_plans, signed_plans
 _A_SECOND_MS = 1000
 _INSTANT = re.compile(r"\d{14,20}")
 _AROUND = re.compile(r"[\s\[\]()'\",]*")
+PARTITION_OPTIONS = "hoodie.clustering.plan.strategy.partition."
+"""How the names of Hudi's options begin that select the partitions of a clustering plan."""
+_PATTERN = f"{PARTITION_OPTIONS}regex.pattern"
+_CHECKED_LAYOUT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +221,6 @@ class ServicePlans:
         )
         why = f"{self.task.service} plans that another driver may be running ({reasons})"
         self.wait(wait, why)
-
-
-PARTITION_OPTIONS = "hoodie.clustering.plan.strategy.partition."
-"""How the names of Hudi's options begin that select the partitions of a clustering plan."""
-_PATTERN = f"{PARTITION_OPTIONS}regex.pattern"
-_CHECKED_LAYOUT = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,23 @@ from airflow_occ_provider.errors import ConfigurationError, NotSubmittedError
 from airflow_occ_provider.hudi.format.properties import parse_defaults, parse_table_properties
 from airflow_occ_provider.hudi.writer.options import CONNECT_VARIABLES
 
+DEFAULTS_NAME = "hudi-defaults.conf"
+_SYSTEM_FOLDER = Path("/etc/hudi/conf")
+# A spark-env.sh may start Java, as `hadoop classpath` does, on a loaded worker.
+_PROBE_TIMEOUT_S = 120
+_NOT_FOUND = 4  # as in the script
+# Follows bin/spark-submit and bin/spark-class of Spark 3.5 to the point at which they start Java;
+# $0 is spark-submit, since those scripts search its folder for each other.
+_PROBE = """
+if [ -z "$SPARK_HOME" ]; then . "$(dirname "$0")/find-spark-home" >/dev/null 2>&1 || exit 4; fi
+if [ -f "$SPARK_HOME/bin/load-spark-env.sh" ]; then
+  . "$SPARK_HOME/bin/load-spark-env.sh" >/dev/null 2>&1
+fi
+printf '%s\\0' "$SPARK_HOME" "${SPARK_CONF_DIR:-$SPARK_HOME/conf}" \
+  "$HUDI_CONF_DIR" "$HADOOP_CONF_DIR" "$YARN_CONF_DIR" \
+  "${SPARK_REMOTE:+set}" "${SPARK_CONNECT_MODE_ENABLED:+set}" "$SPARK_API_MODE"
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class StartLimit:
@@ -51,25 +68,6 @@ def late_start(waited_s: float, limit: timedelta) -> str:
         f"the job has not begun within {limit}, the start_timeout: look in the log whether spark-submit "
         "waits for Ivy's repositories or for its cluster, and whether the cluster has resources"
     )
-
-
-DEFAULTS_NAME = "hudi-defaults.conf"
-_SYSTEM_FOLDER = Path("/etc/hudi/conf")
-# A spark-env.sh may start Java, as `hadoop classpath` does, on a loaded worker.
-_PROBE_TIMEOUT_S = 120
-_NOT_FOUND = 4  # as in the script
-
-# Follows bin/spark-submit and bin/spark-class of Spark 3.5 to the point at which they start Java;
-# $0 is spark-submit, since those scripts search its folder for each other.
-_PROBE = """
-if [ -z "$SPARK_HOME" ]; then . "$(dirname "$0")/find-spark-home" >/dev/null 2>&1 || exit 4; fi
-if [ -f "$SPARK_HOME/bin/load-spark-env.sh" ]; then
-  . "$SPARK_HOME/bin/load-spark-env.sh" >/dev/null 2>&1
-fi
-printf '%s\\0' "$SPARK_HOME" "${SPARK_CONF_DIR:-$SPARK_HOME/conf}" \
-  "$HUDI_CONF_DIR" "$HADOOP_CONF_DIR" "$YARN_CONF_DIR" \
-  "${SPARK_REMOTE:+set}" "${SPARK_CONNECT_MODE_ENABLED:+set}" "$SPARK_API_MODE"
-"""
 
 
 @dataclass(frozen=True, slots=True)

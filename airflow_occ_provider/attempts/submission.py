@@ -43,6 +43,7 @@ IDENTITY_VARIABLE = "AIRFLOW_OCC_IDENTITY"
 """Environment variable of a driver and all that it starts: by it a later try finds survivors."""
 
 _DEPLOY_MODE = "spark.submit.deployMode"
+RUNNER = "run_job.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,9 +283,6 @@ def _name(path: str) -> str:
 def _spark_text(key: str, value: object) -> str:
     """Return a property as the command line has it; those of Hudi have values that Hudi can read."""
     return option_text("conf", key, value) if key.startswith("spark.hoodie.") else str(value)
-
-
-RUNNER = "run_job.py"
 
 
 @contextmanager

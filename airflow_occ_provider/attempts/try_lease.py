@@ -33,6 +33,8 @@ from airflow_occ_provider.leases.rules import Owner, Request, Scope
 
 _EARLIER_KEPT = 8
 _LONGER_CLAIM = 4
+_PAUSE_S = 1.0
+_LONGEST_WAIT_S = 600.0
 
 
 @dataclass(slots=True)
@@ -139,10 +141,6 @@ class AdmissionRequest:
         if recorded.try_number == this_try:
             return recorded
         return replace(recorded, since_ms=now_ms(), try_number=this_try)
-
-
-_PAUSE_S = 1.0
-_LONGEST_WAIT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)

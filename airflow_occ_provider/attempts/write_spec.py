@@ -36,6 +36,10 @@ _UNFIT = {
     "track_driver_via_k8s_api": _ELSEWHERE,
     "yarn_track_via_rm_api": _ELSEWHERE,
 }
+_OWN = {
+    "hoodie.write.concurrency.early.conflict": "early_conflict_detection",
+    STRATEGY_OPTION: "conflict_resolution",
+}
 
 
 class AdmissionMode(StrEnum):
@@ -110,12 +114,6 @@ def refuse_unfit(arguments: Mapping[str, object]) -> None:
     for name, (why, remedy) in _UNFIT.items():
         if arguments.get(name):
             raise ConfigurationError(name, why, remedy=remedy)
-
-
-_OWN = {
-    "hoodie.write.concurrency.early.conflict": "early_conflict_detection",
-    STRATEGY_OPTION: "conflict_resolution",
-}
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -27,6 +27,12 @@ from airflow_occ_provider.submitters.task_drivers import STORAGE_FACT, TaskDrive
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+GROUP = "airflow_occ_provider.places"
+"""The group of the entry points. The name of each is that of its place."""
+_SERVICES = {"livy://": "LivyOperator", "aws://": "EmrServerlessStartJobOperator"}
+"""The operators that submit to services, by how Spark's hook names a connection of them."""
+_VIA, _OTHER_NAMES = "via", {"k8s": "kubernetes"}
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -80,10 +86,6 @@ class Launch:
         spark._properties_file = properties_file or spark._properties_file
         spark._env_vars = dict(self.env_vars)  # those of the submission are the launcher's
         return list(spark._build_spark_submit_command(self.submission.application))
-
-
-GROUP = "airflow_occ_provider.places"
-"""The group of the entry points. The name of each is that of its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +159,6 @@ def _loaded(name: str) -> PlaceType:
     """
     place: PlaceType = entry_points(group=GROUP)[name].load()
     return place
-
-
-_SERVICES = {"livy://": "LivyOperator", "aws://": "EmrServerlessStartJobOperator"}
-"""The operators that submit to services, by how Spark's hook names a connection of them."""
-_VIA, _OTHER_NAMES = "via", {"k8s": "kubernetes"}
 
 
 def drivers_of(task: PlacedTask) -> TaskDrivers[Launch]:

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 
 _MASTER_WITHOUT_CONNECTION = "yarn"
+# Airflow's UI folds what a log has between these.
+_BEGIN = "::group::The driver's output"
+_END = "::endgroup::"
+_URL = "driver_url"
+_log = logging.getLogger(__name__)
 
 
 def spark_hook(task: Any) -> SparkSubmitHook:
@@ -82,13 +87,6 @@ def with_lineage(conf: Mapping[str, Any], task: Any, context: Context) -> dict[s
 def environment(task: Any) -> dict[str, str]:
     """Return the environment variables that a task gives to ``spark-submit``."""
     return {key: str(value) for key, value in (task.env_vars or {}).items()}
-
-
-# Airflow's UI folds what a log has between these.
-_BEGIN = "::group::The driver's output"
-_END = "::endgroup::"
-_URL = "driver_url"
-_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)

@@ -25,6 +25,8 @@ from airflow_occ_provider.leases.store import (
 
 _FORMAT = 2
 _REMEMBERED = 64  # writes, so that a client whose answer was lost finds its own
+_FRESH_PER_POLL = 15
+_log = logging.getLogger(__name__)
 
 
 class LedgerFormatError(ValueError):
@@ -159,11 +161,6 @@ class LedgerClient(Protocol):
 
     def close(self) -> None:
         """Close the connection."""
-
-
-_FRESH_PER_POLL = 15
-
-_log = logging.getLogger(__name__)
 
 
 class LedgerStore:

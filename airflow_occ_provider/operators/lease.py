@@ -33,6 +33,9 @@ RETRY_DELAY = timedelta(seconds=10)
 """Airflow's scheduler sometimes fails a task that is resumed soon after it was deferred."""
 
 _RELEASE_KEY = "hudi_lease_release"
+_BEFORE_OTHERS = 1000
+_RELEASE_TIMEOUT_S = 60.0
+_UNFINISHED = frozenset({"scheduled", "queued", "running", "restarting", "up_for_retry"})
 
 
 class HudiReleaseLeaseOperator(BudgetedRetries, BaseOperator):  # type: ignore[misc] # a property
@@ -107,11 +110,6 @@ def release_lease(lock_conn_id: str, ticket: Mapping[str, Any]) -> bool:
     """
     with closing(lock_hook(lock_conn_id).leases()) as service:
         return service.release(Ticket.from_json(ticket))
-
-
-_BEFORE_OTHERS = 1000
-_RELEASE_TIMEOUT_S = 60.0
-_UNFINISHED = frozenset({"scheduled", "queued", "running", "restarting", "up_for_retry"})
 
 
 class HudiKeepLeaseOperator(BudgetedRetries, BaseOperator):  # type: ignore[misc] # a property

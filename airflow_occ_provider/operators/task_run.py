@@ -71,6 +71,9 @@ if TYPE_CHECKING:
 
     from airflow_occ_provider.operators.hudi_spark import HudiSparkOperator
 
+_NAME_OPTION = "spark.app.name"
+_ASKED_TO_STOP = Stop(Outcome.ENDED, "the task was marked or cleared, or its worker was stopped")
+
 
 @dataclass(frozen=True)
 class AirflowTaskRun:
@@ -147,10 +150,6 @@ class AirflowTaskRun:
         """Give OpenLineage the commit, and the events of the task's outlets the result."""
         self.task.show_commit(commit)
         emit_asset_events(self.context, self.task.outlets, self.task.table, result)
-
-
-_NAME_OPTION = "spark.app.name"
-_ASKED_TO_STOP = Stop(Outcome.ENDED, "the task was marked or cleared, or its worker was stopped")
 
 
 @dataclass

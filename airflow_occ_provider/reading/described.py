@@ -20,6 +20,8 @@ from airflow_occ_provider.reading.table_state import (
 from airflow_occ_provider.spelling import spell_expiry, spell_span
 from airflow_occ_provider.storage.snapshot import Snapshot
 
+MOST_PARTITIONS, MOST_BLOCKERS = 20, 5
+
 
 def describe_renewal(queued: QueuedRequest, now_ms: int) -> dict[str, Any]:
     """Return the renewal as JSON values; ``None`` for what is not known.
@@ -47,9 +49,6 @@ def renewal(queued: QueuedRequest, now_ms: int) -> tuple[str, ...]:
     if queued.is_claimed:
         words.append("kept for its next process")
     return tuple(words)
-
-
-MOST_PARTITIONS, MOST_BLOCKERS = 20, 5
 
 
 def describe(state: TableState, task_states: Mapping[Owner, str] | None = None) -> dict[str, Any]:

@@ -70,6 +70,23 @@ _AFTER_COMMIT = (
     "The commit is in the table, and the driver failed after it. Look whether anything is missing that "
     "the job does later."
 )
+# Spark Connect puts the class in brackets.
+_THROWN = re.compile(rf"(?:^|[\s:\"'(])(?P<type>(?:[\w$]+\.)+{KIND})(?:(?:\)| ?:) (?P<message>.*)|:?$)")
+_WORDS = ("Exception", "Error", "Throwable")
+_TRACEBACK = "Traceback (most recent call last):"
+_PYTHON_ERROR = re.compile(
+    r"(?:^|[\s:])(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning))"
+    r"(?:: (?P<message>.*))?$"
+)
+# One that splits a traceback.
+_LOGGED = re.compile(r"\b(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s+[\w.$]+:\s")
+_JVM = ("java.", "org.", "com.", "scala.")
+_UNCAUGHT = re.compile(r'Exception in thread "main"|ApplicationMaster: User class threw exception: ')
+_LINKS = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
+_OF_SUPPRESSED = ("Suppressed: ", "\tCaused by: ", "\t\tat ")
 
 
 def read_saved_log(lines: Iterable[str], exit_code: int | None = None) -> LogReading:
@@ -239,25 +256,6 @@ def _message_of(record: Mapping[str, Any]) -> str:
         message = f"{record.get('level', 'INFO')} {record['logger']}: {message}"
     raised = (f"{error['exc_type']}: {error['exc_value']}" for error in record.get("error_detail") or ())
     return "\n".join((message, *raised))
-
-
-# Spark Connect puts the class in brackets.
-_THROWN = re.compile(rf"(?:^|[\s:\"'(])(?P<type>(?:[\w$]+\.)+{KIND})(?:(?:\)| ?:) (?P<message>.*)|:?$)")
-_WORDS = ("Exception", "Error", "Throwable")
-_TRACEBACK = "Traceback (most recent call last):"
-_PYTHON_ERROR = re.compile(
-    r"(?:^|[\s:])(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning))"
-    r"(?:: (?P<message>.*))?$"
-)
-# One that splits a traceback.
-_LOGGED = re.compile(r"\b(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s+[\w.$]+:\s")
-_JVM = ("java.", "org.", "com.", "scala.")
-_UNCAUGHT = re.compile(r'Exception in thread "main"|ApplicationMaster: User class threw exception: ')
-_LINKS = (
-    "During handling of the above exception, another exception occurred:",
-    "The above exception was the direct cause of the following exception:",
-)
-_OF_SUPPRESSED = ("Suppressed: ", "\tCaused by: ", "\t\tat ")
 
 
 @dataclass(slots=True)

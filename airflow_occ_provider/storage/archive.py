@@ -38,6 +38,8 @@ _CONTENTS = ("instantTime", "metadata", "plan")
 
 
 _T = TypeVar("_T")
+_CHUNK_BYTES = 2 << 20
+_Index: TypeAlias = dict[tuple[str, str], tuple[Instant, InstantRecords]]  # by time and action
 
 
 class Contents(NamedTuple):
@@ -154,10 +156,6 @@ def _parquet() -> Any:
             remedy=install_extra("history"),
         ) from error
     return parquet
-
-
-_CHUNK_BYTES = 2 << 20
-_Index: TypeAlias = dict[tuple[str, str], tuple[Instant, InstantRecords]]  # by time and action
 
 
 class Archive:

@@ -29,6 +29,12 @@ HIDDEN = ".airflow_occ"
 """The folder beside a table that has those of its attempts."""
 _TIMEOUT_S = 30.0
 _PRIVATE = 0o600
+STALE_S = 2.0
+"""How much older than its call a listing may be; looks at drivers of a table begin together."""
+_MOST_FILES = 1000  # a page of S3
+_registry = threading.Lock()
+# They live as long as a driver of the table is followed.
+_listings: WeakValueDictionary[tuple[str, str | None], TableListing] = WeakValueDictionary()
 
 
 def run_folder(table: str, identity: str) -> str:
@@ -169,14 +175,6 @@ class FolderStorage:
 
 
 PROCESS_STORAGE = FolderStorage()
-
-
-STALE_S = 2.0
-"""How much older than its call a listing may be; looks at drivers of a table begin together."""
-_MOST_FILES = 1000  # a page of S3
-_registry = threading.Lock()
-# They live as long as a driver of the table is followed.
-_listings: WeakValueDictionary[tuple[str, str | None], TableListing] = WeakValueDictionary()
 
 
 class TableListing:

@@ -19,6 +19,13 @@ from airflow_occ_provider.hudi.format.timeline import Timeline
 
 PAGE_KEYS = 1000
 """The most keys that S3 returns in one request."""
+# The names of the time of the last write in fsspec; only WebHDFS and hdfs-native give milliseconds.
+_SECONDS = ("mtime", "LastModified", "last_modified", "updated", "created")
+_MILLISECONDS = ("modificationTime", "modification_time")
+# Of at most three files each, so that a page has room for hundreds of new files.
+_NEWEST = 200
+_MOST_OLDER = 8
+_UNDOING = ("rollback", "restore")
 
 
 def is_s3(file_system: Any) -> bool:
@@ -75,15 +82,6 @@ def list_objects(
         raise FileNotFoundError(path)
     # An object with the folder's own key marks that the folder exists.
     return {name[len(folder) :]: entry for name, entry in entries.items() if name != folder}
-
-
-# The names of the time of the last write in fsspec; only WebHDFS and hdfs-native give milliseconds.
-_SECONDS = ("mtime", "LastModified", "last_modified", "updated", "created")
-_MILLISECONDS = ("modificationTime", "modification_time")
-# Of at most three files each, so that a page has room for hundreds of new files.
-_NEWEST = 200
-_MOST_OLDER = 8
-_UNDOING = ("rollback", "restore")
 
 
 @dataclass(frozen=True, slots=True)

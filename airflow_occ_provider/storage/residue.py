@@ -19,6 +19,8 @@ from airflow_occ_provider.storage.table import HudiTable
 
 METADATA_TABLE = ".hoodie/metadata"
 _FOLDERS = {Kind.MARKERS: ".hoodie/.temp", Kind.HEARTBEAT: ".hoodie/.heartbeat"}
+# Base files only: the name of a log file may have the time of an older base file in it.
+_BASE_FILE = re.compile(r"[^._][^_]*_\d+-\d+-\d+_(\d{14,17})\.(?:parquet|orc|hfile)")
 
 
 def residues(
@@ -134,10 +136,6 @@ def _remedy(snapshot: Snapshot, kind: Kind, instant: str, path: str, *, first_fi
     if snapshot.timeline.find(instant):
         return f"Hudi's archival removes it together with its instant; to remove it now: {call}"
     return call
-
-
-# Base files only: the name of a log file may have the time of an older base file in it.
-_BASE_FILE = re.compile(r"[^._][^_]*_\d+-\d+-\d+_(\d{14,17})\.(?:parquet|orc|hfile)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
 _OF_DATA = WRITE_ACTIONS | TABLE_SERVICE_ACTIONS
+_PLANNED = TABLE_SERVICE_ACTIONS | {"replacecommit"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +166,6 @@ def pending_actions(snapshot: Snapshot, rule: HeartbeatRule = DEFAULT_RULE) -> t
 def _pending(snapshot: Snapshot, judged: Mapping[Instant, Heartbeat]) -> tuple[PendingInstant, ...]:
     operations = map_concurrently(lambda instant: snapshot.operation(instant, judged[instant]), judged)
     return tuple(PendingInstant(operations[instant], heartbeat) for instant, heartbeat in judged.items())
-
-
-_PLANNED = TABLE_SERVICE_ACTIONS | {"replacecommit"}
 
 
 def pending_plans(

@@ -64,6 +64,14 @@ _SLOW_GATE_S = 5.0
 _GATE_SLOWS_S = 60.0
 _COMES_S = 60.0  # until what a driver has written is seen
 _TAIL = 20  # lines of an error
+_LOOK_S = 0.3
+_QUIET_S = 60.0  # a driver that was revoked drains its commit and reports in less
+_RETURN_S = 15.0  # what has started a driver logs the rest of its output, and returns
+_END_S = 30.0
+# Airflow kills a task five seconds after its request to stop. What remains is for the lease's release.
+_KILL_S = 3.5
+_REVOKE_S = 1.5
+_HANDLER_S = 0.5
 
 
 @dataclass
@@ -228,16 +236,6 @@ def _gate_period_s(waited_s: float) -> float:
     :param waited_s: since its start began.
     """
     return _GATE_S if waited_s < _GATE_SLOWS_S else min(_SLOW_GATE_S, waited_s / _GATE_SLOWS_S)
-
-
-_LOOK_S = 0.3
-_QUIET_S = 60.0  # a driver that was revoked drains its commit and reports in less
-_RETURN_S = 15.0  # what has started a driver logs the rest of its output, and returns
-_END_S = 30.0
-# Airflow kills a task five seconds after its request to stop. What remains is for the lease's release.
-_KILL_S = 3.5
-_REVOKE_S = 1.5
-_HANDLER_S = 0.5
 
 
 @dataclass

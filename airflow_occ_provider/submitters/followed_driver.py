@@ -43,6 +43,10 @@ from airflow_occ_provider.submitters.place import Place
 from airflow_occ_provider.submitters.processes import Flag
 
 _log = logging.getLogger(__name__)
+_KILLED, _TERMINATED = -9, -15
+_PERIODS = ((60.0, 1.0),)
+_LONGEST_PERIOD_S = 10.0  # each look is a request; a trigger looks as often
+_LOCAL_PERIOD_S = 0.5
 
 
 @dataclass
@@ -90,12 +94,6 @@ class Patience:
         if self.failure:
             _log.info("For %s, the storage answers again.", what)
             self.failure = ""
-
-
-_KILLED, _TERMINATED = -9, -15
-_PERIODS = ((60.0, 1.0),)
-_LONGEST_PERIOD_S = 10.0  # each look is a request; a trigger looks as often
-_LOCAL_PERIOD_S = 0.5
 
 
 class FileStatus(Protocol):

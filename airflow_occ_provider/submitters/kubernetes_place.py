@@ -26,6 +26,20 @@ _BIND_ADDRESS = "SPARK_DRIVER_BIND_ADDRESS"  # Spark sets it in the driver's con
 _OVER = ("Succeeded", "Failed")
 _CONFIRM_S = 60.0
 _WAITS_AS_USUAL = ("ContainerCreating", "PodInitializing")
+_TIMEOUTS_S = (5.0, 15.0)  # for a connection, and for each part of an answer
+_MOST_OF_A_LOG = 1 << 16
+_ENDS_NOW = {"spec": {"activeDeadlineSeconds": 1}}
+"""The change after which a node ends a pod, and keeps its status and its log: a deletion takes both."""
+_GONE = (http.HTTPStatus.NOT_FOUND,)
+_GONE_OR_ANOTHER = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.CONFLICT)
+_NO_LOG = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.BAD_REQUEST)
+IDENTITY_LABEL = "airflow-occ-identity"
+_NAMESPACE = "spark.kubernetes.namespace"
+_PLAIN_IDENTITY = re.compile(r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?")
+_NO_NAME = re.compile(r"[^a-z0-9]+")
+_LONGEST_PREFIX = 38  # a pod's name is its host's too, so it has 63 characters at most
+_TAIL = 20
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +130,6 @@ class Pod:
 
 def _said(state: Mapping[str, Any]) -> str:
     return ": ".join(filter(None, (state.get("reason"), state.get("message"))))
-
-
-_TIMEOUTS_S = (5.0, 15.0)  # for a connection, and for each part of an answer
-_MOST_OF_A_LOG = 1 << 16
-_ENDS_NOW = {"spec": {"activeDeadlineSeconds": 1}}
-"""The change after which a node ends a pod, and keeps its status and its log: a deletion takes both."""
-_GONE = (http.HTTPStatus.NOT_FOUND,)
-_GONE_OR_ANOTHER = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.CONFLICT)
-_NO_LOG = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.BAD_REQUEST)
 
 
 class PodApi:
@@ -230,15 +235,6 @@ def _message(body: Any) -> str:
         return str(json.loads(body)["message"])
     except (TypeError, ValueError, KeyError):
         return str(body)[:200]
-
-
-IDENTITY_LABEL = "airflow-occ-identity"
-_NAMESPACE = "spark.kubernetes.namespace"
-_PLAIN_IDENTITY = re.compile(r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?")
-_NO_NAME = re.compile(r"[^a-z0-9]+")
-_LONGEST_PREFIX = 38  # a pod's name is its host's too, so it has 63 characters at most
-_TAIL = 20
-_log = logging.getLogger(__name__)
 
 
 class KubernetesPlace(ClusterPlace):

@@ -32,6 +32,12 @@ _WAKE_S = 0.2
 _HUDI = b"oodie"  # in the names of Hudi's exceptions, which a person looks for
 
 _LEFT_OUT = "{} lines are left out here: the job prints faster than the task's log takes them.\n"
+_LOOK_S = 0.2
+_LISTEN_S = 5.0
+_ORPHAN_GRACE_S = 10.0
+_LOOKS = 3
+_PIPE = 1 << 20  # bytes
+_SPARK_MAIN = "org.apache.spark.deploy.SparkSubmit"
 
 
 @dataclass(slots=True)
@@ -114,14 +120,6 @@ def _lines_of(piece: bytes) -> list[str]:
         for line in io.StringIO(text, newline="\n")
         for start in range(0, len(line), LONGEST_LINE)
     ]
-
-
-_LOOK_S = 0.2
-_LISTEN_S = 5.0
-_ORPHAN_GRACE_S = 10.0
-_LOOKS = 3
-_PIPE = 1 << 20  # bytes
-_SPARK_MAIN = "org.apache.spark.deploy.SparkSubmit"
 
 
 class SubmitCommand(Protocol):

@@ -20,6 +20,14 @@ import psutil
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 
 _LOOK_S = 0.02
+_TERM_GRACE_S = 1.5
+_KILL_GRACE_S = 2.0
+LONGEST_END_S = _TERM_GRACE_S + _KILL_GRACE_S
+_POLL_S = 0.02
+_LOOKS = 3
+_PROC = Path("/proc")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_START_FIELD = 19  # of /proc/PID/stat, counted from the process state, which follows the name
 
 
 class Flag:
@@ -69,16 +77,6 @@ def call_apart(call: Callable[[], object]) -> Flag:
 
     _thread.start_new_thread(run, ())
     return done
-
-
-_TERM_GRACE_S = 1.5
-_KILL_GRACE_S = 2.0
-LONGEST_END_S = _TERM_GRACE_S + _KILL_GRACE_S
-_POLL_S = 0.02
-_LOOKS = 3
-_PROC = Path("/proc")
-_NUMBER = re.compile(r"[0-9]{1,18}")
-_START_FIELD = 19  # of /proc/PID/stat, counted from the process state, which follows the name
 
 
 @dataclass(frozen=True, slots=True)

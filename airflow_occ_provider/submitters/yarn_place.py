@@ -25,6 +25,19 @@ AUTHENTICATION_FIELD = "yarn_authentication"
 AUTHORITIES_FIELD = "yarn_certificate_authorities"
 """The key of a connection's extra with the certificates of the authorities that they use."""
 KERBEROS = "kerberos"
+MANAGERS_FIELD = "yarn_resourcemanager_webapp_address"
+"""The key of a connection's extra that names the ResourceManagers of its cluster."""
+_OVER = frozenset(("FINISHED", "FAILED", "KILLED"))
+_EXITED = re.compile(r"DONE|EXITED_\w+|CONTAINER_CLEANEDUP_AFTER_KILL|CONTAINER_RESOURCES_CLEANINGUP")
+_TIMEOUT_S = 10.0
+_APPS = "/ws/v1/cluster/apps"
+_REASON_LENGTH = 300
+COMMON_TAG = "airflow_occ"
+"""The tag of all applications that this provider submits."""
+_ATTEMPTS = "spark.yarn.maxAppAttempts"
+_TAGS = "spark.yarn.tags"
+_APPLICATION = re.compile(r"application_[0-9]{1,20}_[0-9]{1,20}")
+_CONTAINER = re.compile(r"container_(?:e[0-9]+_)?[0-9]+_[0-9]+_[0-9]+_[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +121,6 @@ def _spnego() -> Any:
         ) from error
     # A server that does not prove itself back is known by its certificate, if at all.
     return HTTPSPNEGOAuth(mutual_authentication=OPTIONAL, opportunistic_auth=True)
-
-
-MANAGERS_FIELD = "yarn_resourcemanager_webapp_address"
-"""The key of a connection's extra that names the ResourceManagers of its cluster."""
-_OVER = frozenset(("FINISHED", "FAILED", "KILLED"))
-_EXITED = re.compile(r"DONE|EXITED_\w+|CONTAINER_CLEANEDUP_AFTER_KILL|CONTAINER_RESOURCES_CLEANINGUP")
-_TIMEOUT_S = 10.0
-_APPS = "/ws/v1/cluster/apps"
-_REASON_LENGTH = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,14 +295,6 @@ class ResourceManager:
         if answer.status_code == http.HTTPStatus.UNAUTHORIZED and not self.access.authentication:
             hint = f"; give its {AUTHENTICATION_FIELD} in the Spark connection"
         raise OSError(f"{answer.status_code} {' '.join(answer.text.split())[:_REASON_LENGTH]}{hint}")
-
-
-COMMON_TAG = "airflow_occ"
-"""The tag of all applications that this provider submits."""
-_ATTEMPTS = "spark.yarn.maxAppAttempts"
-_TAGS = "spark.yarn.tags"
-_APPLICATION = re.compile(r"application_[0-9]{1,20}_[0-9]{1,20}")
-_CONTAINER = re.compile(r"container_(?:e[0-9]+_)?[0-9]+_[0-9]+_[0-9]+_[0-9]+")
 
 
 class YarnPlace(ClusterPlace):

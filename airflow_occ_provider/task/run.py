@@ -34,6 +34,11 @@ SITE_OPTION = "site_id"
 POLICY_OPTION = "write_policy"
 # What all processes of one deployment have; a worker has neither the metadata database nor its address.
 _ADDRESSES = (("api", "base_url"), ("core", "execution_api_server_url"))
+_log = logging.getLogger(__name__)
+_TRIES = 3
+_PAUSE_S = 1.0
+_UNANSWERED = (AirflowRuntimeError, OSError, EOFError)
+_LONGEST_DELAY_S = 86_400.0
 
 
 def site() -> str:
@@ -76,13 +81,6 @@ def run_owner(context: Context) -> Owner:
 
 def _is_mapped(ti: Any) -> bool:
     return ti.map_index is not None and ti.map_index >= 0
-
-
-_log = logging.getLogger(__name__)
-_TRIES = 3
-_PAUSE_S = 1.0
-_UNANSWERED = (AirflowRuntimeError, OSError, EOFError)
-_LONGEST_DELAY_S = 86_400.0
 
 
 def open_journal(context: Context, *, is_resumed: bool = False) -> Journal:

@@ -30,6 +30,8 @@ _registry = threading.Lock()
 # come and go, and it calls some of them many times in a second.
 _pools: WeakValueDictionary[str, ThreadPoolExecutor] = WeakValueDictionary()
 _recent: OrderedDict[str, ThreadPoolExecutor] = OrderedDict()
+_NOTICE_S = 2.0
+_LEAST_S = 5.0
 
 
 async def in_thread(service: str, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -52,10 +54,6 @@ async def in_thread(service: str, call: Callable[_P, _T], *args: _P.args, **kwar
 def _call(_pool: ThreadPoolExecutor, call: Callable[[], _T]) -> _T:
     """Make a call that refers to its pool also after its caller was cancelled."""
     return call()
-
-
-_NOTICE_S = 2.0
-_LEAST_S = 5.0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

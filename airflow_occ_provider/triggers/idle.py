@@ -22,6 +22,8 @@ from airflow_occ_provider.storage.watch import Observation
 from airflow_occ_provider.triggers.base import WaitingTrigger, in_thread
 from airflow_occ_provider.triggers.shared_watch import WatchResult, WriterTarget, shared_watch
 
+_MAX_POLL_S = 10.0
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class HudiTableIdleTrigger(WaitingTrigger):
@@ -75,9 +77,6 @@ class HudiTableIdleTrigger(WaitingTrigger):
         except TableUnreadableError as error:
             self.log_retry(error)
             return True
-
-
-_MAX_POLL_S = 10.0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -28,6 +28,17 @@ from airflow_occ_provider.leases.rules import QueuedRequest, Scope, conflicting
 from airflow_occ_provider.triggers.base import HudiTrigger, WaitingTrigger, in_thread, until_earliest
 
 _registry = threading.Lock()
+_by_connection: dict[str, _Shared] = {}
+_RETRY_S = 1.0
+_CHECK_S = 900.0
+FINISHED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+"""States of a task that does nothing more."""
+# Airflow 3.3 gives the triggers of a crashed triggerer to another one after 55 to 75 seconds.
+_REASSIGNED_MS = 180_000
+# The share of a triggerer's slots for waiters; the keepers of held leases need the others.
+_WAITER_SHARE = 0.9
+_FULL_S = 60.0
+_waiting: set[int] = set()
 
 
 class _Shared:
@@ -35,9 +46,6 @@ class _Shared:
         self.lock = threading.Lock()
         self.queue: Queue | None = None
         self.users = 0
-
-
-_by_connection: dict[str, _Shared] = {}
 
 
 @asynccontextmanager
@@ -126,19 +134,6 @@ class HudiFreeScopeTrigger(WaitingTrigger):
 
     async def _live_requests(self, queue: Queue) -> Sequence[QueuedRequest]:
         return await in_thread(self.lock_conn_id, queue.live_requests, self.table)
-
-
-_RETRY_S = 1.0
-_CHECK_S = 900.0
-FINISHED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
-"""States of a task that does nothing more."""
-# Airflow 3.3 gives the triggers of a crashed triggerer to another one after 55 to 75 seconds.
-_REASSIGNED_MS = 180_000
-# The share of a triggerer's slots for waiters; the keepers of held leases need the others.
-_WAITER_SHARE = 0.9
-_FULL_S = 60.0
-
-_waiting: set[int] = set()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

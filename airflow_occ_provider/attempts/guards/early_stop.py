@@ -35,6 +35,8 @@ from airflow_occ_provider.storage.conflicts import (
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 _MOST_QUESTIONS = 3
+_PERIOD_S = 10.0
+_MOST_NAMED = 3
 
 
 class Announcements(Protocol):
@@ -117,10 +119,6 @@ def _queued(ours: str, conflict: Conflict, owners: Mapping[str, Owner]) -> Stop:
     shared = f"{count} of its file groups" if count > 1 else "one of its file groups"
     line = f"{ours} gives way to the earlier {rival} of {owners[rival]}, which writes {shared}"
     return Stop(Outcome.YIELDED, line, rival, ours)
-
-
-_PERIOD_S = 10.0
-_MOST_NAMED = 3
 
 
 class EarlyStop(StrEnum):

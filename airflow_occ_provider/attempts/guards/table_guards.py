@@ -19,6 +19,7 @@ from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
 _T = TypeVar("_T")
+_END_TIMEOUT_S = 2.0
 
 
 class SharedCall(Generic[_T]):
@@ -111,9 +112,6 @@ class TableViews:
             return TableView(ticks, None, now_ms, now_s)
         self._snapshot = self._table.snapshot(snapshot)
         return TableView(ticks, self._snapshot, now_ms, now_s)
-
-
-_END_TIMEOUT_S = 2.0
 
 
 class TableGuard(Protocol):

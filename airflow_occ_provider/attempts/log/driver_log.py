@@ -62,6 +62,17 @@ _COMPARED = (
 _CHECKED = "Successfully resolved conflicts, if any"
 _WRITES = ("commit", "deltacommit", "replacecommit")
 _MOST_CONFLICTS = 20
+_APPLICATION = re.compile(
+    r"(?:Submitted application (?=application_)|Connected to Spark cluster with app ID )([\w-]+)"
+)
+_EXIT_UNPROTECTED = 78  # as in ``in_driver/run_job.py``
+_KILLED = -9
+_UNPROVEN = (
+    "exit code 0 is not the driver's: its log does not show that it was protected, as if "
+    "spark-submit, or a wrapper of it, had started the job elsewhere"
+)
+# What spark-submit prints if it fails before the runner starts.
+_FAILURE = re.compile(r'(?:Exception in thread "[^"]*" )?[\w.$]*(?:Exception|Error)\b')
 
 
 def operations_in(line: str) -> tuple[str, str] | tuple[None, None]:
@@ -303,19 +314,6 @@ class OwnInstants:
         elif self._dying and _HEARTBEAT_FRAME.match(line):
             self.dead_timers.add(self._dying)
             self._dying = ""
-
-
-_APPLICATION = re.compile(
-    r"(?:Submitted application (?=application_)|Connected to Spark cluster with app ID )([\w-]+)"
-)
-_EXIT_UNPROTECTED = 78  # as in ``in_driver/run_job.py``
-_KILLED = -9
-_UNPROVEN = (
-    "exit code 0 is not the driver's: its log does not show that it was protected, as if "
-    "spark-submit, or a wrapper of it, had started the job elsewhere"
-)
-# What spark-submit prints if it fails before the runner starts.
-_FAILURE = re.compile(r'(?:Exception in thread "[^"]*" )?[\w.$]*(?:Exception|Error)\b')
 
 
 class DriverLog:

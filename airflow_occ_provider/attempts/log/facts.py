@@ -25,6 +25,22 @@ _OTHER_RECORD = re.compile(
 _HUDI_LOGGER = re.compile(r"\b[\w.]*(?:Timeline\w*|Transaction\w+)\]?\s*[:-]\s*$")
 _MESSAGE = re.compile(r": | - \w+: ")
 _JSON_RECORD = re.compile(r'\{.*"(?:logger|logger_name|level)":')
+KIND = r"[\w$]*(?:Exception|Error|Throwable)(?:\$\w+)?"
+# Thrift's exceptions print their fields in brackets.
+_CAUSED = re.compile(
+    rf"\bCaused by: (?P<type>(?:[\w$]+\.)*{KIND})(?:: (?P<message>.*)|\((?P<fields>.*)|:?$)"
+)
+_FRAME = re.compile(r"\bat [\w.$/<>-]+\(.*")
+_LOST_TASK = re.compile(rf"executor [^)]*\): (?P<type>(?:[\w$]+\.)+{KIND})(?:: (?P<message>.*))?$")
+# Hadoop's client puts the class of the exception that a server threw in brackets, not in the message.
+_REMOTE = re.compile(r"\b(org\.apache\.hadoop\.ipc\.RemoteException)\(((?:\w+\.)+[\w$]+)\): ")
+_MAX_LINES = 40
+_MAX_CAUSES = 40
+_MAX_FRAMES = 12
+_DECODER = json.JSONDecoder()
+Fact = Mapping[str, Any]
+Entry = str | Fact
+"""What comes from a driver: a line of its output, or a fact."""
 
 
 def is_logged_by(logger: re.Pattern[str], line: str) -> bool:
@@ -48,25 +64,6 @@ def follows_record_start(line: str, position: int) -> bool:
         or _OTHER_RECORD.match(head.lstrip())
         or _JSON_RECORD.match(line.lstrip())
     )
-
-
-KIND = r"[\w$]*(?:Exception|Error|Throwable)(?:\$\w+)?"
-# Thrift's exceptions print their fields in brackets.
-_CAUSED = re.compile(
-    rf"\bCaused by: (?P<type>(?:[\w$]+\.)*{KIND})(?:: (?P<message>.*)|\((?P<fields>.*)|:?$)"
-)
-_FRAME = re.compile(r"\bat [\w.$/<>-]+\(.*")
-_LOST_TASK = re.compile(rf"executor [^)]*\): (?P<type>(?:[\w$]+\.)+{KIND})(?:: (?P<message>.*))?$")
-# Hadoop's client puts the class of the exception that a server threw in brackets, not in the message.
-_REMOTE = re.compile(r"\b(org\.apache\.hadoop\.ipc\.RemoteException)\(((?:\w+\.)+[\w$]+)\): ")
-_MAX_LINES = 40
-_MAX_CAUSES = 40
-_MAX_FRAMES = 12
-_DECODER = json.JSONDecoder()
-
-Fact = Mapping[str, Any]
-Entry = str | Fact
-"""What comes from a driver: a line of its output, or a fact."""
 
 
 @dataclass(slots=True)

@@ -22,6 +22,20 @@ from airflow_occ_provider.hudi.format.instant import State
 _TRANSACTION = "org.apache.hudi.client.transaction"
 STRATEGY_OPTION = "hoodie.write.lock.conflict.resolution.strategy"
 INDEX_OPTION = "hoodie.index.type"
+# Hudi 1.2.0, BucketIdentifier: a simple bucket's file ids begin with its number; under non-blocking
+# concurrency control the rest is fixed, so that all writers of a bucket choose the same file id.
+_SIMPLE_BUCKET = re.compile(r"\d{8}-")
+_SHARED_BUCKET = re.compile(r"\d{8}-0000-0000-0000-000000000000")
+_NON_BLOCKING = "NON_BLOCKING_CONCURRENCY_CONTROL"
+# Fields of the JSON write statistics that earlier releases do not write, not even as null
+# (golden tables of version 6 by 0.15.0, 1.0.2 and 1.2.0).
+_SINCE_1_0 = "prevBaseFile"
+_SINCE_1_2 = "totalLogBlocksSize"
+BOTH_OVERWRITE = "both overwrite the same partition, and neither replaces what the other one writes"
+BOTH_INSERT = "both add file groups to the same partition: a key that is new to both is there twice"
+_OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE"})
+_KEYED = frozenset({"INSERT", "UPSERT", "INSERT_PREPPED", "UPSERT_PREPPED"})
+_INSERTS = _KEYED | {"BULK_INSERT", "BULK_INSERT_PREPPED"}
 
 
 class Strategy(StrEnum):
@@ -152,18 +166,6 @@ def _is_executed(service: ConcurrentOperation) -> bool:
     return service.instant.state is not State.REQUESTED
 
 
-# Hudi 1.2.0, BucketIdentifier: a simple bucket's file ids begin with its number; under non-blocking
-# concurrency control the rest is fixed, so that all writers of a bucket choose the same file id.
-_SIMPLE_BUCKET = re.compile(r"\d{8}-")
-_SHARED_BUCKET = re.compile(r"\d{8}-0000-0000-0000-000000000000")
-_NON_BLOCKING = "NON_BLOCKING_CONCURRENCY_CONTROL"
-
-# Fields of the JSON write statistics that earlier releases do not write, not even as null
-# (golden tables of version 6 by 0.15.0, 1.0.2 and 1.2.0).
-_SINCE_1_0 = "prevBaseFile"
-_SINCE_1_2 = "totalLogBlocksSize"
-
-
 def infer_strategy(operations: Iterable[ConcurrentOperation]) -> Strategy:
     """Return the strategy that Hudi chooses by default for a table's index.
 
@@ -200,13 +202,6 @@ def possible_releases(
     if _SINCE_1_2 in stat_fields:
         return ((1, 2),)
     return ((1, 0), (1, 1)) if _SINCE_1_0 in stat_fields else ((0, 15),)
-
-
-BOTH_OVERWRITE = "both overwrite the same partition, and neither replaces what the other one writes"
-BOTH_INSERT = "both add file groups to the same partition: a key that is new to both is there twice"
-_OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE"})
-_KEYED = frozenset({"INSERT", "UPSERT", "INSERT_PREPPED", "UPSERT_PREPPED"})
-_INSERTS = _KEYED | {"BULK_INSERT", "BULK_INSERT_PREPPED"}
 
 
 @dataclass(frozen=True, slots=True)

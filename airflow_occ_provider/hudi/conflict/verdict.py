@@ -42,6 +42,8 @@ _NO_HEARTBEAT = "it has no heartbeat: it failed, or it is a single writer that c
 _BY_RELEASE = "only some releases of Hudi count it as a rival; the writer's release is not known"
 _NON_BLOCKING = "under non-blocking concurrency control only a bulk insert is refused"
 _LOG_COMPACTION = "once completed, it counts only if no younger write was completed when ours began"
+_STOPPABLE = frozenset({"commit", "deltacommit"})
+_DEAD_AFTER_MS = 6 * 3_600_000  # of a write without a heartbeat; an expired one is dead at once
 
 
 class Certainty(StrEnum):
@@ -309,9 +311,6 @@ def _reason(rival: ConcurrentOperation) -> str:
     return "both touch the same file groups: the one that commits second loses"
 
 
-_STOPPABLE = frozenset({"commit", "deltacommit"})
-
-
 def judge_early(
     ours: ConcurrentOperation,
     rivals: Iterable[ConcurrentOperation],
@@ -372,9 +371,6 @@ def _by_server(ours: ConcurrentOperation, rival: ConcurrentOperation) -> Conflic
 
 def _unmarked(ours: ConcurrentOperation) -> frozenset[FileGroupId]:
     return ours.existing - ours.marked
-
-
-_DEAD_AFTER_MS = 6 * 3_600_000  # of a write without a heartbeat; an expired one is dead at once
 
 
 class Outlook(StrEnum):

@@ -26,6 +26,31 @@ from airflow_occ_provider.hudi.format.timeline import Timeline, collisions
 from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, HeartbeatRule
 
 _HOUR_MS = 3_600_000
+_COMPLETED_WRITE = (
+    "Hudi's readers and writers fail at it: restore the file from an earlier version of the object or a "
+    "backup; if there is none, end the writers and delete the file: its instant is pending again, and "
+    "the next clean rolls it back; then run the job that wrote it again"
+)
+_COMPLETED = (
+    "restore the file from an earlier version of the object or a backup; if there is none, end the "
+    "writers and delete the file: its instant is pending again, and Hudi's next run continues it"
+)
+_PENDING = (
+    "Hudi cannot continue it: if no driver of the table runs, delete the files of this instant in the "
+    "timeline, and let Hudi plan it again"
+)
+_CHECK_ALL = (
+    "give every writer of the table the same lock and OPTIMISTIC_CONCURRENCY_CONTROL (airflow hudi conf "
+    "prints the options), then write the rows of those that completed first again"
+)
+_ONE_LOCK = "give every writer of the table the same lock provider, address, base path and lock key"
+_RIGHT_AFTER_MS = 10_000
+_AT_ONCE_MS = 2_000
+_PATTERN = 3  # so many such rollbacks are not made by hand
+_REMEDY = (
+    "give that writer hoodie.cleaner.policy.failed.writes=LAZY, OPTIMISTIC_CONCURRENCY_CONTROL and the "
+    "lock of the others (airflow hudi conf prints the options)"
+)
 
 
 def time_zones(operations: Sequence[ConcurrentOperation]) -> Iterator[Finding]:
@@ -84,21 +109,6 @@ def _hours(zone_ms: int) -> str:
     return f"{'-' if zone_ms < 0 else '+'}{hours:02}:{minutes:02}"
 
 
-_COMPLETED_WRITE = (
-    "Hudi's readers and writers fail at it: restore the file from an earlier version of the object or a "
-    "backup; if there is none, end the writers and delete the file: its instant is pending again, and "
-    "the next clean rolls it back; then run the job that wrote it again"
-)
-_COMPLETED = (
-    "restore the file from an earlier version of the object or a backup; if there is none, end the "
-    "writers and delete the file: its instant is pending again, and Hudi's next run continues it"
-)
-_PENDING = (
-    "Hudi cannot continue it: if no driver of the table runs, delete the files of this instant in the "
-    "timeline, and let Hudi plan it again"
-)
-
-
 def damaged_files(faults: Mapping[Instant, str]) -> Iterator[Finding]:
     """Yield a finding for each instant with a damaged file.
 
@@ -110,13 +120,6 @@ def damaged_files(faults: Mapping[Instant, str]) -> Iterator[Finding]:
         else:
             severity, remedy = Severity.WARNING, _PENDING
         yield Finding("damaged_file", severity, (instant.time,), f"{instant}: {fault}", remedy)
-
-
-_CHECK_ALL = (
-    "give every writer of the table the same lock and OPTIMISTIC_CONCURRENCY_CONTROL (airflow hudi conf "
-    "prints the options), then write the rows of those that completed first again"
-)
-_ONE_LOCK = "give every writer of the table the same lock provider, address, base path and lock key"
 
 
 def unchecked_commits(writes: Sequence[ConcurrentOperation]) -> Iterator[Finding]:
@@ -266,15 +269,6 @@ def colliding_instants(instants: Iterable[Instant]) -> Iterator[Finding]:
             "time without a common lock",
             _ONE_LOCK,
         )
-
-
-_RIGHT_AFTER_MS = 10_000
-_AT_ONCE_MS = 2_000
-_PATTERN = 3  # so many such rollbacks are not made by hand
-_REMEDY = (
-    "give that writer hoodie.cleaner.policy.failed.writes=LAZY, OPTIMISTIC_CONCURRENCY_CONTROL and the "
-    "lock of the others (airflow hudi conf prints the options)"
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,10 @@ from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
 from airflow_occ_provider.hudi.format.instant import naive_ms, zone_ms
 
 _MOST_NAMED = 5
+ROUNDED_OFF_MS = 2_000
+"""Milliseconds by which a storage that shows whole seconds may be wrong."""
+_MOST_LAG_MS = 60_000
+_SHORTEST_MS = 1_000
 
 
 class Severity(StrEnum):
@@ -56,12 +60,6 @@ def some(names: Iterable[str]) -> str:
     ordered = sorted(names)
     shown = ", ".join(ordered[-_MOST_NAMED:])
     return shown if len(ordered) <= _MOST_NAMED else f"{len(ordered)}, the last {shown}"
-
-
-ROUNDED_OFF_MS = 2_000
-"""Milliseconds by which a storage that shows whole seconds may be wrong."""
-_MOST_LAG_MS = 60_000
-_SHORTEST_MS = 1_000
 
 
 def elapsed_ms(first: str, second: str) -> int | None:

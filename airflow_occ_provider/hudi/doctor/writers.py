@@ -28,6 +28,26 @@ _LONGEST_MS = 6 * _HOUR_MS
 FINISH_RESTORE = "run the same restore again (CALL rollback_to_savepoint), which Hudi then continues"
 """What ends a pending restore."""
 _NEXT_CLEAN = "HudiCleanOperator, or the next write with a clean, continues it"
+_HARMS = {
+    "restore": (
+        "Hudi refuses every write until it is completed, and the table may be half restored",
+        f"{FINISH_RESTORE}; end the writers before",
+    ),
+    "clean": (
+        "old file versions stay, and archival waits for it",
+        f"{_NEXT_CLEAN}; if each one fails, look in its log what it cannot delete",
+    ),
+    "savepoint": (
+        "it protects nothing yet",
+        "when no driver of the table runs, delete {file} and make the savepoint again",
+    ),
+    "indexing": (
+        "its index is not used, and archival waits for it",
+        "run HoodieIndexer with --mode execute, or drop that index",
+    ),
+}
+_OTHER = "archival waits for it", "look in the log of the job that began it, and run that job again"
+_IDENTITY = f"{SIGNATURE_PREFIX}identity"  # attempts.identity.IDENTITY_KEY, of another room
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,30 +109,6 @@ def _of_rollback(pending: PendingAction) -> tuple[str, str]:
         f"when no driver of the table runs, delete {files}: Hudi continues a rollback only while the "
         "instant that it takes back is pending"
     )
-
-
-_HARMS = {
-    "restore": (
-        "Hudi refuses every write until it is completed, and the table may be half restored",
-        f"{FINISH_RESTORE}; end the writers before",
-    ),
-    "clean": (
-        "old file versions stay, and archival waits for it",
-        f"{_NEXT_CLEAN}; if each one fails, look in its log what it cannot delete",
-    ),
-    "savepoint": (
-        "it protects nothing yet",
-        "when no driver of the table runs, delete {file} and make the savepoint again",
-    ),
-    "indexing": (
-        "its index is not used, and archival waits for it",
-        "run HoodieIndexer with --mode execute, or drop that index",
-    ),
-}
-_OTHER = "archival waits for it", "look in the log of the job that began it, and run that job again"
-
-
-_IDENTITY = f"{SIGNATURE_PREFIX}identity"  # attempts.identity.IDENTITY_KEY, of another room
 
 
 def is_signed(commit: CommitMetadata) -> bool:

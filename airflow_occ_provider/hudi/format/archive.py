@@ -30,6 +30,27 @@ VERSION_FILE = "_version_"
 _NEW_INSTANT = partial(tuple.__new__, Instant)
 _MANIFEST = re.compile(r"manifest_(\d+)")
 _HISTORY_FILE = re.compile(r"\d+_\d+_\d+\.parquet")
+Reader = Callable[[int, int], bytes]
+"""Returns a file's bytes from one offset up to another, or to the end of the file."""
+_MAGIC = b"#HUDI#"
+_VERSION, _AVRO_DATA, _SCHEMA = 1, 3, 2  # block version, block type, key of the schema in the header
+_CONTENT_VERSIONS = {1, 2, 3}
+_SCAN_BYTES = 1 << 20
+_MAX_SCHEMA_BYTES = 1 << 20
+_MAX_HEADER_ENTRIES = 100
+_MAX_RECORD_BYTES = 1 << 27
+_FILE = re.compile(r"\.commits_\.archive\.\d+(_\d+-\d+-\d+)?")
+_INDEX = frozenset({"commitTime", "actionType", "actionState", "stateTransitionTime"})
+_METADATA = {
+    "commit": "hoodieCommitMetadata",
+    "deltacommit": "hoodieCommitMetadata",
+    "replacecommit": "hoodieReplaceCommitMetadata",
+}
+_PLAN = {
+    "compaction": "hoodieCompactionPlan",
+    "logcompaction": "hoodieCompactionPlan",
+    "replacecommit": "hoodieRequestedReplaceMetadata",
+}
 
 
 def parse_version(content: bytes) -> int | None:
@@ -82,30 +103,6 @@ def archived_instants(
     recorded = (times, actions, repeat(State.COMPLETED), repeat(file_name), completion_times)
     unknown = (repeat(None), repeat(None))
     return dict(zip(times, map(_NEW_INSTANT, zip(*recorded, *unknown, strict=False)), strict=True))
-
-
-Reader = Callable[[int, int], bytes]
-"""Returns a file's bytes from one offset up to another, or to the end of the file."""
-
-_MAGIC = b"#HUDI#"
-_VERSION, _AVRO_DATA, _SCHEMA = 1, 3, 2  # block version, block type, key of the schema in the header
-_CONTENT_VERSIONS = {1, 2, 3}
-_SCAN_BYTES = 1 << 20
-_MAX_SCHEMA_BYTES = 1 << 20
-_MAX_HEADER_ENTRIES = 100
-_MAX_RECORD_BYTES = 1 << 27
-_FILE = re.compile(r"\.commits_\.archive\.\d+(_\d+-\d+-\d+)?")
-_INDEX = frozenset({"commitTime", "actionType", "actionState", "stateTransitionTime"})
-_METADATA = {
-    "commit": "hoodieCommitMetadata",
-    "deltacommit": "hoodieCommitMetadata",
-    "replacecommit": "hoodieReplaceCommitMetadata",
-}
-_PLAN = {
-    "compaction": "hoodieCompactionPlan",
-    "logcompaction": "hoodieCompactionPlan",
-    "replacecommit": "hoodieRequestedReplaceMetadata",
-}
 
 
 class RecordPosition(NamedTuple):

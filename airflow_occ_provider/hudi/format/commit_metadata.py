@@ -15,6 +15,18 @@ Content: TypeAlias = bytes | Mapping[str, Any]
 
 _OF_A_STATISTIC = {"fileId", "path", "prevCommit", "numWrites", "partitionPath"}
 _OF_A_RELEASE = {"prevBaseFile", "totalLogBlocksSize"}  # their presence shows the release
+COMMIT_FIELDS = frozenset(
+    {
+        *("operationType", "extraMetadata", "partitionToWriteStats", "partitionToReplaceFileIds"),
+        *("fileId", "path", "prevCommit", "numInserts", "numUpdateWrites", "numDeletes"),
+    }
+)
+"""The fields that ``read_commit`` uses: each of 100,000 file groups may have 30 fields."""
+_CHANGES = ("numInserts", "numUpdateWrites", "numDeletes")
+PLAN_FIELDS = frozenset(
+    {"operations", "clusteringPlan", "inputGroups", "slices", "partitionPath", "fileId"}
+)
+"""The fields that the readers of plans use."""
 
 
 def is_self_describing(content: Content) -> bool:
@@ -57,17 +69,6 @@ def _kept(fields: frozenset[str], value: dict[str, Any]) -> dict[str, Any]:
     if value.keys() >= _OF_A_STATISTIC:
         return {key: value[key] for key in (fields | _OF_A_RELEASE) & value.keys()}
     return value
-
-
-COMMIT_FIELDS = frozenset(
-    {
-        *("operationType", "extraMetadata", "partitionToWriteStats", "partitionToReplaceFileIds"),
-        *("fileId", "path", "prevCommit", "numInserts", "numUpdateWrites", "numDeletes"),
-    }
-)
-"""The fields that ``read_commit`` uses: each of 100,000 file groups may have 30 fields."""
-
-_CHANGES = ("numInserts", "numUpdateWrites", "numDeletes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +157,6 @@ def read_commit(content: Content) -> CommitMetadata:
         paths=tuple(sorted(stat["path"] for _, stat in stats if stat.get("path"))),
         stat_fields=frozenset(stats[0][1]) if stats else None,
     )
-
-
-PLAN_FIELDS = frozenset(
-    {"operations", "clusteringPlan", "inputGroups", "slices", "partitionPath", "fileId"}
-)
-"""The fields that the readers of plans use."""
 
 
 def read_compaction_plan(content: Content) -> frozenset[FileGroupId]:

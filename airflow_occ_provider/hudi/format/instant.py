@@ -11,6 +11,11 @@ from typing import Literal, NamedTuple, TypeAlias
 
 _QUARTER_MS = 900_000
 _ZONES_MS = range(-12 * 3_600_000, 14 * 3_600_000 + 1)
+WRITE_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
+"""Actions by which a writer, not a table service, changes data."""
+TABLE_SERVICE_ACTIONS = frozenset({"compaction", "logcompaction", "clustering"})
+"""Actions under which a table service is pending; it completes under the action of a write."""
+TimeKind: TypeAlias = Literal["completion_time", "requested_time"]
 
 
 def naive_ms(time: str) -> int | None:
@@ -58,16 +63,6 @@ def from_naive_ms(naive_moment_ms: int) -> str:
 
     seconds, millis = divmod(naive_moment_ms, 1000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y%m%d%H%M%S}{millis:03}"
-
-
-WRITE_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
-"""Actions by which a writer, not a table service, changes data."""
-
-TABLE_SERVICE_ACTIONS = frozenset({"compaction", "logcompaction", "clustering"})
-"""Actions under which a table service is pending; it completes under the action of a write."""
-
-
-TimeKind: TypeAlias = Literal["completion_time", "requested_time"]
 
 
 class State(StrEnum):

@@ -16,6 +16,10 @@ SUPPORTED = (
 )
 """Both, as messages and pages name them."""
 _MOST_SHOWN = 20
+# Hudi escapes these characters of a value, and no other ones (PartitionPathEncodeUtils, 1.2.0).
+_ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+NOT_BELOW = "is not a path below the table"
 
 
 def unsupported(properties: Mapping[str, str]) -> tuple[str, str] | None:
@@ -145,12 +149,6 @@ class TableConfig:
     def concurrency_mode(self) -> str | None:
         """The value of ``hoodie.write.concurrency.mode``, if the properties have it."""
         return self.properties.get("hoodie.write.concurrency.mode")
-
-
-# Hudi escapes these characters of a value, and no other ones (PartitionPathEncodeUtils, 1.2.0).
-_ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
-_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
-NOT_BELOW = "is not a path below the table"
 
 
 def is_below(path: str) -> bool:

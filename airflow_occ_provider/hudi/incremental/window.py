@@ -13,6 +13,9 @@ from airflow_occ_provider.hudi.incremental.checkpoint import Checkpoint, Order
 MOST_COMMITS = 1000
 """In one window: its job names them in a condition."""
 _ROWS_OF = "_hoodie_commit_time"
+_QUERY_TYPE = "hoodie.datasource.query.type"
+_REPLACES = frozenset({"replacecommit", "clustering"})
+_COMPACTS = frozenset({"compaction", "logcompaction"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +135,6 @@ def _without_ties(ordered: list[Instant], order: Order, most: int) -> list[Insta
         return ordered
     last = order.position(ordered[most - 1])
     return [instant for instant in ordered if order.position(instant) <= last]
-
-
-_QUERY_TYPE = "hoodie.datasource.query.type"
-_REPLACES = frozenset({"replacecommit", "clustering"})
-_COMPACTS = frozenset({"compaction", "logcompaction"})
 
 
 class Release(StrEnum):

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+INTERVAL_OPTION = "hoodie.client.heartbeat.interval_in_ms"
+TOLERABLE_MISSES_OPTION = "hoodie.client.heartbeat.tolerable.misses"
+DEFAULT_INTERVAL_MS = 60_000
+DEFAULT_TOLERABLE_MISSES = 2
+_LATE_INTERVALS = 1.5  # leaves time for a slow storage
+
 
 @dataclass(frozen=True, slots=True)
 class ClockDifference:
@@ -40,13 +46,6 @@ class ClockDifference:
 
     def __str__(self) -> str:
         return f"{self.least_ms / 1000:+.1f} to {self.most_ms / 1000:+.1f} s"
-
-
-INTERVAL_OPTION = "hoodie.client.heartbeat.interval_in_ms"
-TOLERABLE_MISSES_OPTION = "hoodie.client.heartbeat.tolerable.misses"
-DEFAULT_INTERVAL_MS = 60_000
-DEFAULT_TOLERABLE_MISSES = 2
-_LATE_INTERVALS = 1.5  # leaves time for a slow storage
 
 
 class Liveness(StrEnum):

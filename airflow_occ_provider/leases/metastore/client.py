@@ -18,6 +18,8 @@ from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
 from airflow_occ_provider.leases.metastore.access import Kerberos, MetastoreAccess
 
 _MECHANISM = "GSSAPI"
+# Errors of the connection, not answers of the metastore.
+_BROKEN = (TTransport.TTransportException, OSError, EOFError)
 
 
 class _KerberosClient(SASLClient):  # type: ignore[misc]
@@ -58,10 +60,6 @@ class _KerberosClient(SASLClient):  # type: ignore[misc]
 def authenticated(connection: Any, host: str, service: str) -> Any:
     """Return a transport that authenticates with this machine's Kerberos ticket."""
     return TSaslClientTransport(lambda: _KerberosClient(host, service=service), _MECHANISM, connection)
-
-
-# Errors of the connection, not answers of the metastore.
-_BROKEN = (TTransport.TTransportException, OSError, EOFError)
 
 
 class MetastoreClient:

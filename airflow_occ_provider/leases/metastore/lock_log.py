@@ -50,6 +50,23 @@ from airflow_occ_provider.leases.metastore.client import MetastoreClient
 from airflow_occ_provider.leases.store import NodeGoneError, NodeTakenError, NodeVersionError
 
 _USER = "airflow_occ"
+_log = logging.getLogger(__name__)
+_FORMAT = 1
+_CHANGES = "changes"
+_LEDGER = re.compile(r"upto_(\d+)_from_(\d+)")
+# Hive 4 accepts only partitions of the form column=value and folds the case of all names
+# (TxnUtils.normalizePartitionCase); Hive's lock tables hold 767 characters of a partition's name.
+_PIECE = re.compile(r"p(?P<number>\d+)of(?P<count>\d+)=(?P<text>[a-z2-7]+)")
+_PIECE_CHARS = 700
+_MOST_PIECES = 400  # a metastore needs a second for these, and seconds for a thousand
+_MOST_CHANGES = 16
+REFRESHES_PER_LIFETIME = 10
+"""How often the ledger is added again, at least, while a lock lives without a heartbeat."""
+_Digest: TypeAlias = tuple[int, int, int]
+"""The id and the time of the last lock, and the number of components: shows whether a log is new.
+
+A restored database gives ids again, and a lock may be dropped behind a later one.
+"""
 
 
 class LockRow(NamedTuple):
@@ -161,28 +178,6 @@ class MetastoreCommitLock:
     def close(self) -> None:
         """Close the connection."""
         self._locks.close()
-
-
-_log = logging.getLogger(__name__)
-
-_FORMAT = 1
-_CHANGES = "changes"
-_LEDGER = re.compile(r"upto_(\d+)_from_(\d+)")
-# Hive 4 accepts only partitions of the form column=value and folds the case of all names
-# (TxnUtils.normalizePartitionCase); Hive's lock tables hold 767 characters of a partition's name.
-_PIECE = re.compile(r"p(?P<number>\d+)of(?P<count>\d+)=(?P<text>[a-z2-7]+)")
-_PIECE_CHARS = 700
-_MOST_PIECES = 400  # a metastore needs a second for these, and seconds for a thousand
-_MOST_CHANGES = 16
-REFRESHES_PER_LIFETIME = 10
-"""How often the ledger is added again, at least, while a lock lives without a heartbeat."""
-
-
-_Digest: TypeAlias = tuple[int, int, int]
-"""The id and the time of the last lock, and the number of components: shows whether a log is new.
-
-A restored database gives ids again, and a lock may be dropped behind a later one.
-"""
 
 
 class MetastoreStore(LedgerStore):

@@ -58,6 +58,7 @@ _TRIES_PER_CALL = 4
 _TOLD_AFTER = 4
 _BURST = 4  # writes that are not gathered
 _FULL = 6  # changes that do not wait for more; a triggerer has eight threads for them
+_GATHERS_PER_TTL = 60  # a renewal that waits to be gathered is late by a part of its period at most
 
 
 @dataclass(eq=False)
@@ -373,9 +374,6 @@ class StorageStore(LedgerStore):
     ) -> None:
         ledger = SharedLedger(shared, timeout_s, gather_s=gather_s, fresh_s=fresh_s(poll_s))
         super().__init__(ledger, poll_s)
-
-
-_GATHERS_PER_TTL = 60  # a renewal that waits to be gathered is late by a part of its period at most
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,15 @@ from typing import IO, NamedTuple, Protocol, Self
 from airflow_occ_provider.bounded import bounded
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError, OccError
 
+_RACES, _RACERS = 64, 16
+_TRIES = 3
+_INSTEAD = (
+    "keep the leases in another storage, such as Amazon S3, Google Cloud Storage, Azure or a local "
+    "folder, or use a connection of ZooKeeper or of a Hive metastore"
+)
+_PAUSE_S = 0.01
+_READ_WRITE = 0o666
+
 
 class SupersededError(Exception):
     """The object has another tag by now: nothing was written."""
@@ -75,14 +84,6 @@ class PlacedObject(SharedObject, Protocol):
 
         :raises UnansweredError: if the storage does not answer.
         """
-
-
-_RACES, _RACERS = 64, 16
-_TRIES = 3
-_INSTEAD = (
-    "keep the leases in another storage, such as Amazon S3, Google Cloud Storage, Azure or a local "
-    "folder, or use a connection of ZooKeeper or of a Hive metastore"
-)
 
 
 def check_conditions(shared: PlacedObject, *, race_s: float = 10.0) -> str:
@@ -186,10 +187,6 @@ def _inexact(probe: SharedObject, fault: str) -> ConfigurationError:
     return ConfigurationError(
         "lease_root", f"{probe.place} cannot keep leases: {fault}", remedy=_INSTEAD
     )
-
-
-_PAUSE_S = 0.01
-_READ_WRITE = 0o666
 
 
 class FolderObject:

@@ -35,6 +35,9 @@ from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.client import Session, acl_of
 
 _FOLDER = "requests"
+# Curator's mutex (``_c_<uuid>-lock-<number>``): the lowest number holds, whatever the prefix.
+_ENTRY = re.compile(r".*lock-(?P<number>\d{10})")
+_APPLICATION, _UNKNOWN = "application_id=", "Unknown"
 
 
 class ZookeeperStore:
@@ -196,11 +199,6 @@ def _once(first: Any, again: Callable[[str], Any], path: str) -> Callable[[], An
 
 def _node(data: bytes, stat: Any) -> Node:
     return Node(data, stat.version, stat.czxid, stat.ctime, stat.mtime)
-
-
-# Curator's mutex (``_c_<uuid>-lock-<number>``): the lowest number holds, whatever the prefix.
-_ENTRY = re.compile(r".*lock-(?P<number>\d{10})")
-_APPLICATION, _UNKNOWN = "application_id=", "Unknown"
 
 
 class ZookeeperCommitLock:
