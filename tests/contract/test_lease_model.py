@@ -11,6 +11,7 @@ from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
+from tests.contract.toy_store import Bucket, ToyStore
 from tests.crowd.locks import MemoryLocks
 from tests.model.checker import ViolationError
 from tests.model.machine import run
@@ -55,6 +56,13 @@ def test_no_promise_is_broken_in_the_locks_of_a_metastore():
     stores = [PromptLocks(locks, 600, 0.05) for _ in range(4)]
     counts = run(200, 7, stores=stores)
     assert stores[0].stamps() == {}
+    assert counts["grants"] > 10
+
+
+def test_no_promise_is_broken_in_a_store_of_another_package():
+    bucket = Bucket()
+    counts = run(200, 7, stores=[ToyStore(bucket) for _ in range(4)])
+    assert not bucket.nodes
     assert counts["grants"] > 10
 
 
