@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from airflow_occ_provider.errors import SubmitterUnreachableError
 from airflow_occ_provider.submitters.yarn_place import ResourceManager
 from tests.demo import yarn_connection
 from tests.faults.processes import drivers, programs, send, wait_until_gone
@@ -130,18 +131,28 @@ class RemoteRun(FaultyRun):
 
     def _audit(self):
         super()._audit()
-        tag = self.fault.name
-        self.applications = self.manager.applications(tag)
+        self.applications = self._tagged()
         if self._keeps_its_driver and len(self.applications) != 1:
             self.report.wrong.append(f"{len(self.applications)} applications, not one")
         deadline = time.monotonic() + _END_S
-        while left := [one.id for one in self.manager.applications(tag) if not one.is_over]:
+        while left := [one.id for one in self._tagged() if not one.is_over]:
             if time.monotonic() > deadline:
                 self.report.wrong.append(f"alive in YARN: {', '.join(left)}")
                 return
             time.sleep(0.5)
         with contextlib.suppress(AssertionError):
             wait_until_gone([*drivers(self.table), *programs(self.table)], _END_S)
+
+    def _tagged(self):
+        """Return the run's applications, once a ResourceManager that another run has ended is back."""
+        deadline = time.monotonic() + _END_S
+        while True:
+            try:
+                return self.manager.applications(self.fault.name)
+            except SubmitterUnreachableError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.5)
 
     @property
     def _keeps_its_driver(self):
