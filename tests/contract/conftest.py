@@ -16,53 +16,25 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
-import obstore
-import obstore.store
 import pytest
 from azure.storage.blob import BlobServiceClient
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
 from airflow_occ_provider.hooks import places
-from airflow_occ_provider.leases.metastore.access import MetastoreAccess
-from airflow_occ_provider.leases.metastore.client import MetastoreClient
-from airflow_occ_provider.leases.metastore.lock_log import MetastoreLocks, MetastoreStore
-from airflow_occ_provider.leases.storage.address import S3Access
-from airflow_occ_provider.leases.storage.backend import StorageStore, open_shared_object
-from airflow_occ_provider.leases.storage.bucket import BucketObject
-from airflow_occ_provider.leases.storage.objects import FolderObject
-from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
-from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from airflow_occ_provider.storage.address import fsspec_url, open_file_system, parse_table_path
 from airflow_occ_provider.storage.table import HudiTable
 from tests.contract import spool_place, spooler
-from tests.crowd.locks import MemoryLocks
 from tests.services.azurite import EmbeddedAzurite
 from tests.services.clouds import NEEDS_GO, NEEDS_NODE
 from tests.services.fake_gcs import EmbeddedFakeGcs
 from tests.services.hdfs import Hdfs
 from tests.support.installed import install
-from tests.support.memory_store import MemoryStore
+from tests.support.lease_stores import STORES, UNREACHABLE, Site
 from tests.support.table_properties import table_properties
 
 BUCKET = "lake"
 POLL_S = 0.2
-LOCKS_LIVE_S = 300
-NOWHERE, TIMEOUT_S = "127.0.0.1:1", 0.3
-UNREACHABLE = {
-    "zookeeper": lambda: ZookeeperStore(ZookeeperAccess(NOWHERE, TIMEOUT_S), "/test"),
-    "bucket": lambda: StorageStore(
-        open_shared_object(
-            "s3://leases", S3Access("k", "s", endpoint=f"http://{NOWHERE}"), timeout_s=TIMEOUT_S
-        ),
-        timeout_s=TIMEOUT_S,
-    ),
-    "metastore": lambda: MetastoreStore(
-        MetastoreLocks(MetastoreClient(MetastoreAccess(f"thrift://{NOWHERE}", TIMEOUT_S)), "test"),
-        LOCKS_LIVE_S,
-    ),
-}
-METASTORE_TIMEOUT_S = 60.0  # eight threads share two connections to Derby
 
 
 @dataclass
@@ -207,38 +179,18 @@ def storage(request):
     return request.getfixturevalue(request.param)
 
 
-@pytest.fixture(params=["memory", "zookeeper", "folder", "bucket", "locks", "metastore"])
+@pytest.fixture(params=[kind for kind in STORES if kind != "s3"])  # which needs Go
 def backend(request):
     """The name of a store; ``locks`` are those of a metastore, in memory."""
     return request.param
 
 
 @pytest.fixture
-def open_store(backend, request):
-    if backend == "memory":
-        store = MemoryStore()
-        return lambda: store
-    if backend in ("folder", "bucket"):
-        shared = _shared_object(backend, request.getfixturevalue("tmp_path"))
-        return lambda: StorageStore(shared(), POLL_S)
-    if backend == "locks":
-        locks = MemoryLocks(LOCKS_LIVE_S)
-        return lambda: MetastoreStore(locks, LOCKS_LIVE_S, POLL_S)
-    if backend == "metastore":
-        metastore = request.getfixturevalue("embedded_metastore")
-        access, database = (
-            MetastoreAccess(metastore.uris, METASTORE_TIMEOUT_S),
-            f"test_{uuid.uuid4().hex}",
-        )
+def open_store(backend, request, tmp_path):
+    def server(name):
+        return request.getfixturevalue(f"embedded_{name}")
 
-        def open_locks():
-            locks = MetastoreLocks(MetastoreClient(access), database)
-            return MetastoreStore(locks, metastore.lock_timeout_s, POLL_S)
-
-        return open_locks
-    access = ZookeeperAccess(request.getfixturevalue("embedded_zookeeper").hosts)
-    root = f"/test/{uuid.uuid4()}"
-    return lambda: ZookeeperStore(access, root)
+    return STORES[backend](Site(tmp_path, server, POLL_S))
 
 
 @pytest.fixture
@@ -246,14 +198,6 @@ def open_unreachable_store(backend):
     if backend in UNREACHABLE:
         return UNREACHABLE[backend]
     pytest.skip("there is no service to ask")
-
-
-def _shared_object(backend, folder):
-    """Return a function that opens one object again, as another process does."""
-    if backend == "folder":
-        return lambda: FolderObject(folder / "leases" / "queue.json")
-    bucket = obstore.store.MemoryStore()
-    return lambda: BucketObject(bucket, "leases/queue.json", "memory://leases")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from airflow_occ_provider.leases.queue import Queue
 from tests.handovers import case
 from tests.handovers.mutants import MUTANTS
 from tests.handovers.rig import first_broken, hand_over, hand_over_in
-from tests.support.shared_objects import PromptStore, shared_objects
+from tests.support.lease_stores import prompt_store
 
 CASES = 30
 CASES_TO_FIND_A_MUTANT = 600
@@ -23,8 +23,8 @@ def test_nobody_is_granted_what_is_handed_over_and_the_dead_are_removed_in_time(
 
 
 def test_nothing_breaks_in_the_queue_of_a_folder():
-    with shared_objects("folder") as open_one:
-        counts, broken = hand_over_in(lambda: PromptStore(open_one(), 0.05), range(CASES), 7)
+    with prompt_store("folder") as open_store:
+        counts, broken = hand_over_in(open_store, range(CASES), 7)
     assert broken == []
     assert min(counts["handed over"], counts["taken over"], counts["freed"]) > 0
 

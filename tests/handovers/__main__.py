@@ -13,10 +13,9 @@ import structlog
 
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from tests.handovers.rig import hand_over, hand_over_in
-from tests.support.shared_objects import BACKENDS, PromptStore, shared_objects
+from tests.support.lease_stores import STORES, prompt_store
 
 _PROGRESS = 100
-_POLL_S = 0.05  # of real time
 
 
 def main() -> int:
@@ -25,7 +24,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--backend", choices=["zookeeper", *BACKENDS], default="zookeeper")
+    parser.add_argument("--backend", choices=STORES, default="zookeeper")
     given = parser.parse_args()
     logging.disable(logging.WARNING)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
@@ -36,14 +35,12 @@ def main() -> int:
             print(f"{done} cases, {(time.monotonic() - began) / done:.2f} s each", flush=True)
 
     numbers = range(given.first, given.first + given.runs)
-    if given.backend in BACKENDS:
-        with shared_objects(given.backend) as open_one:
-            counts, broken = hand_over_in(
-                lambda: PromptStore(open_one(), _POLL_S), numbers, given.seed, tell
-            )
-    else:
+    if given.backend == "zookeeper":
         with tempfile.TemporaryDirectory() as folder, EmbeddedZookeeper(Path(folder)) as zookeeper:
             counts, broken = hand_over(zookeeper.hosts, numbers, given.seed, tell)
+    else:
+        with prompt_store(given.backend) as open_store:
+            counts, broken = hand_over_in(open_store, numbers, given.seed, tell)
     for name, count in sorted(counts.items()):
         print(f"{count:8,}  {name}")
     for error in broken:

@@ -5,31 +5,19 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 
-from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
-from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
-from airflow_occ_provider.leases.metastore.access import MetastoreAccess
-from airflow_occ_provider.leases.metastore.client import MetastoreClient
-from airflow_occ_provider.leases.metastore.lock_log import MetastoreLocks
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.store import Store
-from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
-from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
-from tests.crowd.locks import MemoryLocks
 from tests.model.checker import ViolationError
 from tests.model.machine import run
 from tests.model.mutants import MUTANTS
-from tests.support.shared_objects import BACKENDS, PromptLocks, PromptStore, shared_objects
+from tests.support.lease_stores import STORES, prompt_store
 
 _CLIENTS = 4
-_POLL_S = 0.05
-_LOCKS_LIVE_S = 600
 _PROGRESS_S = 20
 
 
@@ -72,40 +60,15 @@ def _stores(backend: str) -> Iterator[list[Store] | None]:
     if backend == "memory":
         yield None
         return
-    if backend in BACKENDS:
-        with shared_objects(backend) as open_one:
-            yield [PromptStore(open_one(), _POLL_S) for _ in range(_CLIENTS)]
-        return
-    if backend == "locks":
-        locks = MemoryLocks(_LOCKS_LIVE_S)
-        yield [PromptLocks(locks, _LOCKS_LIVE_S, _POLL_S) for _ in range(_CLIENTS)]
-        return
-    if backend == "metastore":
-        with (
-            tempfile.TemporaryDirectory() as name,
-            EmbeddedMetastore(Path(name), lock_timeout_s=_LOCKS_LIVE_S) as metastore,
-        ):
-            access = MetastoreAccess(metastore.uris)
-            clients = [MetastoreLocks(MetastoreClient(access), "model") for _ in range(_CLIENTS)]
-            yield [PromptLocks(client, _LOCKS_LIVE_S, _POLL_S) for client in clients]
-        return
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        server = stack.enter_context(EmbeddedZookeeper(folder))
-        stores: list[Store] = []
-        for _ in range(_CLIENTS):
-            stores.append(ZookeeperStore(ZookeeperAccess(server.hosts), "/model"))
-            stack.callback(stores[-1].close)
-        yield stores
+    with prompt_store(backend) as open_store:
+        yield [open_store() for _ in range(_CLIENTS)]
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     parser.add_argument("--steps", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument(
-        "--backend", choices=["memory", "zookeeper", "locks", "metastore", *BACKENDS], default="memory"
-    )
+    parser.add_argument("--backend", choices=STORES, default="memory")
     parser.add_argument("--mutant", choices=[mutant.__name__ for mutant in MUTANTS])
     parser.add_argument("--shrink", action="store_true", help="search for fewer steps to a violation")
     return parser.parse_args()
