@@ -56,6 +56,12 @@ class HudiTableServiceOperator(HudiSparkOperator):
         plan_timeout: timedelta = timedelta(hours=1),
         **kwargs: Any,
     ) -> None:
+        if self.service is None:
+            raise ConfigurationError(
+                "service",
+                f"{type(self).__name__} names none",
+                remedy="use HudiCompactionOperator or HudiClusteringOperator",
+            )
         super().__init__(**kwargs)
         self.op = choice("op", ServiceOp, op)
         self.instants = instants

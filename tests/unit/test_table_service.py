@@ -40,6 +40,7 @@ from airflow_occ_provider.leases.rules import Mode, Owner, Request, Scope
 from airflow_occ_provider.operators.hudi_table_service import (
     HudiClusteringOperator,
     HudiCompactionOperator,
+    HudiTableServiceOperator,
 )
 from airflow_occ_provider.operators.task_run import defer
 from airflow_occ_provider.storage.table import HudiTable
@@ -306,6 +307,11 @@ def compaction(**given):
 @pytest.mark.parametrize(
     ("make", "given", "message"),
     [
+        (
+            HudiTableServiceOperator,
+            {"task_id": "t", "table": TABLE},
+            "service: HudiTableServiceOperator",
+        ),
         (compaction, {"op": "execute"}, "op: 'execute' is not known"),
         (compaction, {"dead_plan": "kill"}, "dead_plan: 'kill' is not known"),
         (compaction, {"scope": ["a"]}, "scope: Hudi compacts what its plan names"),
