@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 GROUP = "airflow_occ_provider.locks"
@@ -311,8 +311,15 @@ def lock_forms() -> Iterator[dict[str, Any]]:
         yield lock_form()
     for entry_point in entry_points(group=GROUP):
         try:
-            form = entry_point.load()()
+            form = _form_of(entry_point)
         except Exception as error:  # noqa: BLE001 - a package that is broken takes no other with it
             _log.warning("The lock connection %s is left out: %s", entry_point.value, error)
         else:
             yield form
+
+
+def _form_of(entry_point: EntryPoint) -> dict[str, Any]:
+    form: dict[str, Any] = entry_point.load()()
+    if missing := {"connection-type", "hook-class-name", "hook-name"} - form.keys():
+        raise ValueError(f"its form has no {' and no '.join(sorted(missing))}")
+    return form

@@ -40,7 +40,7 @@ class LeaseBackend(Protocol):
     time-out of an answer, for each of its steps.
     """
 
-    def beside(self, lock: HudiLock) -> LeaseBackend:
+    def beside(self, lock: HudiLock, /) -> LeaseBackend:
         """Return leases that know Hudi's lock.
 
         It is this value itself, if neither can be in the other's way.

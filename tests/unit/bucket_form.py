@@ -16,10 +16,13 @@ def bucket_lock():
             "relabeling": {"host": "Bucket"},
         },
         "conn-fields": {
-            "lease_ttl_s": {
-                "label": "Lease time to live (s)",
-                "schema": {"type": ["integer", "null"], "default": 60, "minimum": 3},
-            },
+            "connection_timeout_ms": _number("Connection time-out (ms)", 15_000, 1),
+            "lease_ttl_s": _number("Lease time to live (s)", 60, 3),
             **other_lock("each table's storage", "the bucket"),
         },
     }
+
+
+def _number(label, default, minimum):
+    schema = {"type": ["integer", "null"], "default": default, "minimum": minimum}
+    return {"label": label, "schema": schema}

@@ -60,6 +60,7 @@ def test_its_leases_and_hudis_lock_are_used(lock):
 def test_a_lease_that_three_answers_outlast_is_refused(lock, lease_ttl_s):
     with pytest.raises(ConfigurationError, match=r"lease_ttl_s: .* enter 30 or more"):
         lock(lease_ttl_s=lease_ttl_s).terms()
+    assert lock(lease_ttl_s=29, connection_timeout_ms=9000).terms() == Terms(29_000, 600_000)
 
 
 def test_a_missing_bucket_is_refused_by_the_connections_name(lock):
@@ -85,7 +86,9 @@ def test_its_type_is_offered_for_a_connection_that_is_no_lock(lock):
         lock(conn_type="http")
 
 
-@pytest.mark.parametrize("named", ["missing_package:form", "tests.unit.bucket_form:missing"])
+@pytest.mark.parametrize(
+    "named", ["missing_package:form", "tests.unit.bucket_form:missing", "builtins:dict"]
+)
 def test_a_package_that_is_broken_takes_no_other_with_it(package, lock, caplog, named):
     install(package, "another", GROUP, f"a_lock = {named}")
     with caplog.at_level(logging.WARNING):
