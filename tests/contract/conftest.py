@@ -218,17 +218,31 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def spool(tmp_path, monkeypatch):
+def install_place(tmp_path, monkeypatch):
+    """Installs a file as a package that has one place, and adds a connection of the place's name."""
+    site, modules = tmp_path / "site", []
+
+    def installed(name, file, master):
+        module = Path(file).stem
+        modules.append(module)
+        install(site, module, places.GROUP, f"{name} = {module}")
+        shutil.copy(file, site)
+        monkeypatch.syspath_prepend(str(site))
+        connection = {"conn_type": "spark", "host": master, "extra": {"deploy-mode": "cluster"}}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(connection))
+
+    yield installed
+    places._loaded.cache_clear()
+    for module in modules:
+        sys.modules.pop(module, None)
+
+
+@pytest.fixture
+def spool(tmp_path, install_place):
     """A spooler, its connection, and its place as a package that is installed."""
-    site, folder = tmp_path / "site", tmp_path / "spool"
+    folder = tmp_path / "spool"
     folder.mkdir()
-    install(site, "spool_place", places.GROUP, "spool = spool_place")
-    shutil.copy(spool_place.__file__, site / "spool_place.py")
-    monkeypatch.syspath_prepend(str(site))
-    connection = {"conn_type": "spark", "host": f"spool://{folder}", "extra": {"deploy-mode": "cluster"}}
-    monkeypatch.setenv("AIRFLOW_CONN_SPOOL", json.dumps(connection))
+    install_place("spool", spool_place.__file__, f"spool://{folder}")
     server = subprocess.Popen([sys.executable, spooler.__file__, str(folder)], stdin=subprocess.PIPE)
     yield folder
     server.communicate()
-    places._loaded.cache_clear()
-    sys.modules.pop("spool_place", None)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -22,7 +24,7 @@ from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.errors import NotSubmittedError, StateStoreError
 from airflow_occ_provider.hooks.places import Launch, PlacedTask, drivers_of, follower
-from airflow_occ_provider.hooks.spark import spark_hook
+from airflow_occ_provider.hooks.spark import attempt_hook, spark_hook
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
@@ -122,26 +124,39 @@ def via(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def spooled(spool, tmp_path, monkeypatch):
-    """Makes drivers in the place of another package, which a connection names."""
+def placed(tmp_path, monkeypatch):
+    """Returns what makes drivers in the place that a connection names, as a task has it."""
     monkeypatch.setattr(Place, "request_s", 0.5)
-    (tmp_path / "job.py").touch()
-    operator = HudiWriteOperator(
-        task_id="t", application=f"{tmp_path}/job.py", table=f"{tmp_path}/lake/t", conn_id="spool"
-    )
-    task = PlacedTask(operator, {}, spark_hook(operator))
-    drivers, options = drivers_of(task), {IDENTITY_KEY: KEY, INTERVAL: "60000"}
-    with ExitStack() as inputs:
+    monkeypatch.setattr(Place, "period_s", 0.5)
+    job, options = tmp_path / "job.py", {IDENTITY_KEY: KEY, INTERVAL: "60000"}
+    job.touch()
+    with ExitStack() as stack:
 
-        def make(job):
-            prepared = drivers.prepared(SparkJob(operator.application), options)
-            submission = inputs.enter_context(prepared)
-            runner = Path(folder_job.__file__).read_text().replace("sys.argv[2]", repr(SCRIPTS[job]))
-            Path(submission.application.removeprefix("file://")).write_text(runner)
-            return drivers.submitter(Launch(task.spark, submission, {}, Flag()))
+        def placed(conn_id):
+            table = f"{tmp_path}/lake/t"
+            operator = HudiWriteOperator(task_id="t", application=str(job), table=table, conn_id=conn_id)
+            spark = spark_hook(operator)
+            drivers = drivers_of(PlacedTask(operator, {}, spark))
+            stack.callback(drivers.forget, KEY)
 
-        yield make
-        drivers.forget(KEY)
+            def make(job):
+                submission = stack.enter_context(
+                    drivers.prepared(SparkJob(operator.application), options)
+                )
+                runner = Path(folder_job.__file__).read_text().replace("sys.argv[2]", repr(SCRIPTS[job]))
+                Path(submission.application.removeprefix("file://")).write_text(runner)
+                hook = attempt_hook(spark, "t", submission.arguments, {}, {})
+                return drivers.submitter(Launch(hook, submission, {}, Flag()))
+
+            return make
+
+        yield placed
+
+
+@pytest.fixture
+def spooled(spool, placed):
+    """Makes drivers in the place of another package."""
+    return placed("spool")
 
 
 @pytest.fixture
@@ -234,6 +249,47 @@ def test_a_handle_survives_the_journal_and_a_later_process_ends_the_driver(submi
     later.end(handle)
     read_all(first, handle)
     assert isinstance(later.poll(handle), Ended)
+
+
+def test_a_driver_is_ended_by_its_place_alone(submitter):
+    one = submitter(waits)
+    if not isinstance(one, FolderDriver) or type(one.place).kill is Place.kill:
+        pytest.skip("only the folder ends such a driver")
+    handle = one.submit(lambda _: None)
+    in_another_process(one, handle).place.kill(handle)
+    read_all(one, handle)
+    state = one.poll(handle)
+    assert isinstance(state, Ended)
+    assert state.exit_code != 0, "it has slept to its end"
+
+
+def submit_and_wait(one, sender):
+    """Submit in a session of its own, as a task's process is, until that is killed."""
+    os.setsid()
+    sender.send(one.submit(lambda _: None).to_json())
+    time.sleep(PATIENCE_S)
+
+
+def test_a_driver_elsewhere_outlives_all_processes_of_its_task(submitter, tmp_path):
+    def job():
+        """Goes on when its task is gone."""
+
+    SCRIPTS[job] = f"until [ -e {tmp_path}/go ]; do sleep 0.1; done; echo after"
+    one = submitter(job)
+    if not isinstance(one, FolderDriver) or not one.outlives_task:
+        pytest.skip("such a driver ends with its task")
+    forks = multiprocessing.get_context("fork")
+    receiver, sender = forks.Pipe(duplex=False)
+    task = forks.Process(target=submit_and_wait, args=(one, sender))
+    task.start()
+    assert receiver.poll(PATIENCE_S)
+    handle = Handle.from_json(receiver.recv())
+    os.killpg(task.pid, signal.SIGKILL)
+    task.join()
+    (tmp_path / "go").touch()
+    later = in_another_process(one, handle)
+    assert read_all(later, handle) == ["after\n"]
+    assert later.poll(handle) == Ended(0)
 
 
 def test_a_driver_of_another_place_is_unseen(submitter):
