@@ -203,6 +203,10 @@ def test_every_outcome_and_every_fate_is_explained():
 def test_every_budget_is_that_of_the_code():
     rows = re.findall(r"^\| `(\w+)` \| .* \| (\d+) \|$", page("reference/retries.md"), re.MULTILINE)
     assert {cause: int(count) for cause, count in rows} == dict(DEFAULT_BUDGETS)
+    total = sum(DEFAULT_BUDGETS.values())
+    added = r"sum of all budgets, (\d+), to .* a task with `retries=(\d+)` shows (\d+) in"
+    added, own, shown = map(int, re.search(added, page("reference/retries.md"), re.DOTALL).groups())
+    assert (added, shown) == (total, total + own)
 
 
 def test_every_metric_is_listed():

@@ -470,8 +470,6 @@ def test_the_exception_that_a_job_handles_as_it_leaves_explains_its_exit_code():
     assert log.read().outcome is Outcome.LOCK_TIMEOUT
 
 
-# As Hadoop 3.3 prints what a NameNode answers a client; made by hand, since no scenario has two writers
-# of one file in HDFS.
 REMOTE = (
     "org.apache.hadoop.ipc.RemoteException(org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException)"
     ": Failed to CREATE_FILE /lake/t/.hoodie/timeline/x for DFSClient_1 on 10.0.0.1 because this file "
@@ -491,6 +489,7 @@ PY4J = "py4j.protocol.Py4JJavaError: An error occurred while calling o1.save."
     ids=["a cause", "the exception itself", "in a message", "of an executor"],
 )
 def test_a_remote_exception_of_hadoop_stands_for_the_class_that_it_names(lines):
+    """Made by hand, as Hadoop 3.3 prints it: no scenario has two writers of one file in HDFS."""
     frame = "\tat org.apache.hadoop.ipc.Client.getRpcResponse(Client.java:1612)"
     printed = ["Traceback (most recent call last):", PY4J, *lines, frame, ""]
     reading = read_saved_log(printed, 1)
@@ -503,7 +502,7 @@ def test_a_remote_exception_of_hadoop_stands_for_the_class_that_it_names(lines):
     assert log.read(1).outcome is Outcome.COMMIT_CONFLICT
 
 
-def test_the_runner_reports_a_message_that_names_a_remote_exception_as_it_is():
+def test_a_reported_message_that_names_a_remote_exception_is_read_too():
     log = DriverLog()
     log.take(PROTECTED)
     log.take(fact("fatal", causes=[cause("java.util.concurrent.ExecutionException", REMOTE)]))
