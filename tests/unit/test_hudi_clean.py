@@ -25,8 +25,10 @@ from airflow_occ_provider.embedded.bundle import pyspark_home
 from airflow_occ_provider.errors import (
     ConfigurationError,
     DataLossError,
+    DriverKilledError,
     FenceError,
     LockTimeoutError,
+    MisconfigurationError,
     OccError,
     WriterAliveError,
 )
@@ -61,6 +63,7 @@ COLLIDED = reported(
     ]
 )
 LOCKED = reported((LOGS / "lock_timeout.exit1.log").read_text().splitlines())
+MISCONFIGURED = reported((LOGS / "stranger_unknown_lock_provider.exit1.log").read_text().splitlines())
 LOCK = {"conn_type": "hudi_zookeeper_lock", "host": "zk:1"}
 
 
@@ -92,6 +95,7 @@ class Clean(HudiCleanOperator):
     """
 
     admitted = None
+    failing_code = 1
 
     def prepare(self, folder, *logs):
         self.folder, self.logs, self.runs = folder, list(logs), 0
@@ -117,7 +121,7 @@ class Clean(HudiCleanOperator):
         if self.logs:
             for line in self.logs.pop(0):
                 listen(line)
-            return 1
+            return self.failing_code
         for instant in self._clean_run(run).observe().pending.values():
             if not instant.fate.beating:
                 clean(self.folder, instant.instant)
@@ -276,8 +280,22 @@ def test_a_clean_that_fails_otherwise_is_not(folder, task, context):
     with pytest.raises(FenceError, match=r"failed \(exit code 1\): .*it broke"):
         one.execute(context)
     assert one.runs == 1
-    with pytest.raises(LockTimeoutError):
-        task(LOCKED).execute(context)
+
+
+@pytest.mark.parametrize(
+    ("log", "exit_code", "error"),
+    [
+        (LOCKED, 1, LockTimeoutError),
+        (MISCONFIGURED, 1, MisconfigurationError),
+        (FAILED, 137, DriverKilledError),
+    ],
+)
+def test_a_failed_clean_has_the_error_that_its_log_shows(task, context, log, exit_code, error):
+    one = task(log)
+    one.failing_code = exit_code
+    with pytest.raises(error):
+        one.execute(context)
+    assert one.runs == 1
 
 
 def test_the_clean_of_an_earlier_try_is_ended_first(task, context):

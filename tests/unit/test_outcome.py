@@ -222,6 +222,13 @@ def test_every_failure_has_an_error_of_its_own_and_a_sentence(outcome):
     assert is_sentence(f"{error.message} 1.0 s wasted.")
 
 
+def test_a_failure_names_a_rival_only_if_one_caused_it():
+    with_rival = [
+        outcome for outcome in Outcome if Settlement(outcome, T, "20261121092507999").described().rival
+    ]
+    assert with_rival == [Outcome.COMMIT_CONFLICT, Outcome.YIELDED, Outcome.CLUSTERING_CONFLICT]
+
+
 def test_no_other_outcome_fails_an_attempt_but_an_unknown_one():
     well = [outcome for outcome in Outcome if not MEANINGS[outcome].error]
     assert well == [Outcome.COMMITTED, Outcome.NOTHING_WRITTEN, Outcome.UNKNOWN]

@@ -13,7 +13,7 @@ from itertools import count
 import pytest
 from airflow.cli.cli_parser import get_parser
 
-from airflow_occ_provider.attempts.outcome import MEANINGS, Failure, Outcome, sentence
+from airflow_occ_provider.attempts.outcome import Failure, Outcome, sentence
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION
 from airflow_occ_provider.reading.saved_log import read_saved_log as read
 from tests.golden.log_scenarios import log_scenarios
@@ -519,7 +519,7 @@ def test_a_record_in_json_is_read_with_its_level_and_logger():
 
 
 @pytest.mark.parametrize("wrapping", ["Airflow's JSON, no logger", "Airflow 3.3's page"])
-@pytest.mark.parametrize("lost", [lost for lost in Outcome if MEANINGS[lost].has_rival])
+@pytest.mark.parametrize("lost", [Outcome.COMMIT_CONFLICT, Outcome.YIELDED, Outcome.CLUSTERING_CONFLICT])
 def test_the_log_of_a_task_of_ours_ends_with_the_answer(wrapping, lost):
     told = [
         sentence(Failure(lost, T, "20261121092507999", ("d", "t"), ("city-0",), 1, seconds=9)),
