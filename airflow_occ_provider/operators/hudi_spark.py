@@ -27,12 +27,12 @@ from airflow_occ_provider.attempts.write_spec import (
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook
 from airflow_occ_provider.hooks.spark import HudiDriverLink
-from airflow_occ_provider.hooks.via import ViaPlace, operator_path, refuse_beside_via
 from airflow_occ_provider.hudi.writer.options import RULES, SQL_RULES, writer_options
 from airflow_occ_provider.hudi.writer.secrets import all_secrets, redact
 from airflow_occ_provider.hudi.writer.table_service import Service
 from airflow_occ_provider.operators.retry_policy import BudgetedRetries
 from airflow_occ_provider.operators.task_run import AirflowTaskRun, SparkRun, defer, log_admission
+from airflow_occ_provider.places.via import ViaPlace, operator_path, refuse_beside_via
 from airflow_occ_provider.storage.address import named_partitions
 from airflow_occ_provider.submitters.processes import Flag
 from airflow_occ_provider.task.arguments import TypedArguments

@@ -34,7 +34,6 @@ from airflow_occ_provider.attempts.waits import (
 from airflow_occ_provider.errors import TaskEndedError
 from airflow_occ_provider.hooks.hudi_lock import HudiLockHook, lock_hook
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.hooks.places import Launch, PlacedTask, drivers_of, follower
 from airflow_occ_provider.hooks.spark import (
     FoldedOutput,
     attempt_hook,
@@ -44,6 +43,7 @@ from airflow_occ_provider.hooks.spark import (
     with_lineage,
 )
 from airflow_occ_provider.leases.rules import Owner
+from airflow_occ_provider.places.of_task import Launch, PlacedTask, drivers_of, follower
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.processes import LONGEST_END_S, Flag

@@ -123,7 +123,7 @@ def _lines_of(piece: bytes) -> list[str]:
 
 
 class SubmitCommand(Protocol):
-    """One submission, such as ``hooks.places.Launch``."""
+    """One submission, such as ``places.of_task.Launch``."""
 
     @property
     def environment(self) -> Mapping[str, str]:

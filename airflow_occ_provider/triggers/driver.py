@@ -29,12 +29,12 @@ from airflow_occ_provider.attempts.submitter import (
 )
 from airflow_occ_provider.errors import LeaseLostError, OccError
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.hooks.places import follower, service_of
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.secrets import mask_named
 from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.leases.observer import TRUSTED
+from airflow_occ_provider.places.of_task import follower, service_of
 from airflow_occ_provider.triggers.base import in_thread, until_earliest
 from airflow_occ_provider.triggers.lease import LeaseTrigger, shared_queue
 

@@ -37,7 +37,8 @@ AIRFLOW = (
         Box(("sensors",), "tasks that wait for a table or a lease"),
     ),
     (Box(("triggers",), "waits without a worker slot: for a lease, a rival, a commit, a driver's end"),),
-    (Box(("hooks",), "connections, and where a task's drivers run"),),
+    (Box(("places",), "where a task's drivers run: this host, YARN, Kubernetes, another operator"),),
+    (Box(("hooks",), "connections of locks, tables and Spark"),),
     (
         Box(("task",), "a task run: its record, metrics, link"),
         Box(("assets",), "assets of tables, runs per commit"),
@@ -86,7 +87,7 @@ _LOOK = """\
 .pure{fill:#1c4a30;stroke:#62c98a}.spark{fill:#574112;stroke:#e3b341}.tip{fill:#8b949e}}
 """
 _DESCRIPTION = (
-    "The folders of the package in eleven rows. Five rows import Airflow; the six below them do not. "
+    "The folders of the package in twelve rows. Six rows import Airflow; the six below them do not. "
     "A folder imports only what is below it."
 )
 

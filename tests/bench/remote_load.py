@@ -12,7 +12,7 @@ from typing import Any, Self
 from airflow_occ_provider.attempts.submitter import SILENCE_FACT, Handle
 from airflow_occ_provider.driver.attempt import SILENCE_S
 from airflow_occ_provider.driver.contract import Grant, digest
-from airflow_occ_provider.hooks.places import folder_storage
+from airflow_occ_provider.places.of_task import folder_storage
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.place import StartedPlace
 from tests.bench.load import Load

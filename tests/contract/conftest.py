@@ -21,7 +21,7 @@ from azure.storage.blob import BlobServiceClient
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
-from airflow_occ_provider.hooks import places
+from airflow_occ_provider.places import of_task
 from airflow_occ_provider.storage.address import fsspec_url, open_file_system, parse_table_path
 from airflow_occ_provider.storage.table import HudiTable
 from tests.contract import spool_place, spooler
@@ -225,14 +225,14 @@ def install_place(tmp_path, monkeypatch):
     def installed(name, file, master):
         module = Path(file).stem
         modules.append(module)
-        install(site, module, places.GROUP, f"{name} = {module}")
+        install(site, module, of_task.GROUP, f"{name} = {module}")
         shutil.copy(file, site)
         monkeypatch.syspath_prepend(str(site))
         connection = {"conn_type": "spark", "host": master, "extra": {"deploy-mode": "cluster"}}
         monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(connection))
 
     yield installed
-    places._loaded.cache_clear()
+    of_task._loaded.cache_clear()
     for module in modules:
         sys.modules.pop(module, None)
 

@@ -16,7 +16,7 @@ from airflow.sdk import DAG, BaseOperator
 
 from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.attempts.submitter import Ended, Running, Unseen
-from airflow_occ_provider.hooks.via import ViaPlace, operator_path
+from airflow_occ_provider.places.via import ViaPlace, operator_path
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters import followed_driver
 from airflow_occ_provider.submitters.folder_driver import FolderDriver

@@ -11,9 +11,9 @@ import pytest
 
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.places import PlacedTask, drivers_of, follower
 from airflow_occ_provider.hooks.spark import spark_hook
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.places.of_task import PlacedTask, drivers_of, follower
 from tests.contract import spool_place
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "cluster-mode.md"
@@ -56,7 +56,7 @@ def test_a_place_that_cannot_be_imported_is_named_with_the_cause(spool):
 def test_an_operator_imports_no_place_before_its_task_runs():
     code = (
         "import sys, airflow_occ_provider.operators.hudi_write, airflow_occ_provider.triggers.driver; "
-        "names = ('hooks.yarn', 'hooks.kubernetes', 'submitters.yarn', 'submitters.kubernetes'); "
+        "names = ('places.yarn', 'places.kubernetes', 'submitters.yarn', 'submitters.kubernetes'); "
         "print([name for name in names if f'airflow_occ_provider.{name}' in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

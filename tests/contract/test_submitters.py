@@ -23,9 +23,9 @@ from airflow_occ_provider.attempts.record import NOTHING_BEFORE, TryKey
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE, SparkJob, Submission
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unseen
 from airflow_occ_provider.errors import NotSubmittedError, StateStoreError
-from airflow_occ_provider.hooks.places import Launch, PlacedTask, drivers_of, follower
 from airflow_occ_provider.hooks.spark import attempt_hook, spark_hook
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.places.of_task import Launch, PlacedTask, drivers_of, follower
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.kubernetes_place import KubernetesPlace

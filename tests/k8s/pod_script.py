@@ -13,7 +13,7 @@ from pathlib import Path
 from airflow_occ_provider.attempts.site import NO_LIMIT
 from airflow_occ_provider.attempts.submission import Submission
 from airflow_occ_provider.attempts.submitter import Handle
-from airflow_occ_provider.hooks.kubernetes import api_client
+from airflow_occ_provider.places.kubernetes import api_client
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.kubernetes_place import KubernetesPlace, PodApi, pod_name

@@ -15,7 +15,7 @@ from airflow_occ_provider.attempts.identity import IDENTITY_KEY
 from airflow_occ_provider.attempts.site import NO_LIMIT
 from airflow_occ_provider.attempts.submission import SparkJob, offered
 from airflow_occ_provider.attempts.submitter import Ended
-from airflow_occ_provider.hooks.kubernetes import of_pod
+from airflow_occ_provider.places.kubernetes import of_pod
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.folder_driver import FolderDriver
 from airflow_occ_provider.submitters.kubernetes_place import KubernetesPlace

@@ -95,30 +95,36 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "assets": ({"errors", "hudi", "storage", "attempts", "reading", "assets"}, {"airflow"}),
     "hooks": (
         {
-            *{
-                "errors",
-                "connection_form",
-                "hudi",
-                "storage",
-                "leases",
-                "attempts",
-                "reading",
-                "submitters",
-            },
-            *{"hooks", "driver", "in_driver", "spelling", "via"},
+            *{"errors", "connection_form", "hudi", "storage", "leases", "attempts", "reading"},
+            *{"hooks", "spelling"},
         },
+        {"airflow"},
+    ),
+    "places": (
+        {"errors", "via", "storage", "driver", "attempts", "submitters", "hooks", "places"},
         {"airflow", "kubernetes"},
     ),
     "operators": (
         {
             *{"errors", "hudi", "storage", "leases", "attempts", "reading", "submitters", "in_driver"},
-            *{"task", "assets", "hooks", "operators", "triggers", "retry"},
+            *{"task", "assets", "hooks", "places", "operators", "triggers", "retry"},
         },
         {"airflow", "jinja2"},
     ),
     "decorators": ({"attempts", "operators"}, {"airflow"}),
     "triggers": (
-        {"errors", "hudi", "storage", "leases", "attempts", "reading", "task", "hooks", "triggers"},
+        {
+            "errors",
+            "hudi",
+            "storage",
+            "leases",
+            "attempts",
+            "reading",
+            "task",
+            "hooks",
+            "places",
+            "triggers",
+        },
         {"airflow"},
     ),
     "sensors": (

@@ -14,10 +14,10 @@ from airflow.sdk.log import _secrets_masker, mask_logs
 
 from airflow_occ_provider.attempts.submitter import Ended, Handle, Running
 from airflow_occ_provider.attempts.waits import DriverWait
-from airflow_occ_provider.hooks.places import service_of
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.task_run import _trigger
+from airflow_occ_provider.places.of_task import service_of
 from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import driver as module
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger

@@ -14,7 +14,7 @@ from airflow_occ_provider.attempts.earlier_tries import EarlierTries, end_earlie
 from airflow_occ_provider.attempts.record import NOTHING_BEFORE
 from airflow_occ_provider.attempts.submission import IDENTITY_VARIABLE
 from airflow_occ_provider.errors import CommitStateUnknownError, DataLossError, FenceError
-from airflow_occ_provider.hooks.places import follower
+from airflow_occ_provider.places.of_task import follower
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.submitters.processes import DriverProcess
 from airflow_occ_provider.task.run import open_journal

@@ -14,10 +14,10 @@ from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.submission import SparkJob, remove_leftovers
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.kubernetes import api_client
-from airflow_occ_provider.hooks.places import follower, service_of
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.operators.task_run import SparkRun
+from airflow_occ_provider.places.kubernetes import api_client
+from airflow_occ_provider.places.of_task import follower, service_of
 from airflow_occ_provider.submitters.kubernetes_place import KubernetesPlace, pod_name
 from airflow_occ_provider.submitters.local_place import LocalPlace
 from airflow_occ_provider.submitters.processes import Flag

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.attempts.submission import SparkJob, Submission
-from airflow_occ_provider.hooks.places import Launch
 from airflow_occ_provider.hooks.spark import attempt_hook, spark_hook
 from airflow_occ_provider.hudi.format.properties import parse_table_properties
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.places.of_task import Launch
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 from airflow_occ_provider.submitters.processes import Flag
 from tests.support.local_drivers import local_drivers

@@ -37,7 +37,7 @@ PUBLIC = {
     },
     "assets.table": {"emit_asset_events", "hudi_asset", "normalized"},
     "hooks.hudi_table": {"HudiTableHook", "open_table", "storage_of"},
-    "hooks.places": {
+    "places.of_task": {
         "Launch",
         "PlaceType",
         "PlacedTask",
@@ -47,8 +47,8 @@ PUBLIC = {
         "place_type",
         "service_of",
     },
-    "hooks.local": {"place_of_handle", "place_of_task"},
-    "hooks.kubernetes": {
+    "places.local": {"place_of_handle", "place_of_task"},
+    "places.kubernetes": {
         *("api_client", "of_pod", "place_of_handle", "place_of_task"),
     },
     "hooks.spark": {
@@ -73,7 +73,7 @@ PUBLIC = {
     "hooks.zookeeper_lock": {
         "HudiZookeeperLockHook",
     },
-    "hooks.via": {
+    "places.via": {
         "StartRule",
         "ViaPlace",
         "operator_class",

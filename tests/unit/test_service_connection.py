@@ -7,9 +7,9 @@ import json
 import pytest
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.places import PlacedTask, drivers_of
 from airflow_occ_provider.hooks.spark import spark_hook
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.places.of_task import PlacedTask, drivers_of
 
 
 def drivers(monkeypatch, **connection):

@@ -28,7 +28,6 @@ from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
-from airflow_occ_provider.hooks.via import ViaPlace, operator_class, operator_path
 from airflow_occ_provider.operators.hudi_clean import HudiCleanOperator
 from airflow_occ_provider.operators.hudi_streamer import HudiStreamerOperator
 from airflow_occ_provider.operators.hudi_table_service import (
@@ -36,6 +35,7 @@ from airflow_occ_provider.operators.hudi_table_service import (
     HudiCompactionOperator,
 )
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.places.via import ViaPlace, operator_class, operator_path
 from airflow_occ_provider.via import ARGUMENTS, ATTEMPT, FOLDER, RUNNER, markers_in, with_driver
 
 URL = "s3://lake/trips/.airflow_occ/a b/1"

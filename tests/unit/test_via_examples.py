@@ -17,7 +17,7 @@ from botocore.client import BaseClient
 from moto import mock_aws
 
 from airflow_occ_provider import via as markers
-from airflow_occ_provider.hooks.via import RULES, ViaPlace, operator_path
+from airflow_occ_provider.places.via import RULES, ViaPlace, operator_path
 from airflow_occ_provider.via import ATTEMPT, markers_in, with_driver
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "other-operators.md").read_text()

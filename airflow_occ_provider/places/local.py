@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_occ_provider.attempts.submitter import Handle
-from airflow_occ_provider.hooks.places import Launch, PlacedTask
+from airflow_occ_provider.places.of_task import Launch, PlacedTask
 from airflow_occ_provider.submitters.local_place import LocalPlace
 
 

@@ -27,6 +27,7 @@ from airflow_occ_provider.submitters.task_drivers import STORAGE_FACT, TaskDrive
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+
 GROUP = "airflow_occ_provider.places"
 """The group of the entry points. The name of each is that of its place."""
 _SERVICES = {"livy://": "LivyOperator", "aws://": "EmrServerlessStartJobOperator"}

@@ -14,7 +14,7 @@ from airflow.sdk import BaseHook
 from airflow_occ_provider.attempts.submission import write_privately
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.errors import ConfigurationError, install_extra
-from airflow_occ_provider.hooks.places import Launch, PlacedTask
+from airflow_occ_provider.places.of_task import Launch, PlacedTask
 from airflow_occ_provider.storage.attempt_folder import identity_of
 from airflow_occ_provider.submitters.kubernetes_place import KubernetesPlace, PodApi
 

@@ -6,7 +6,7 @@ from airflow.sdk import BaseHook
 
 from airflow_occ_provider.attempts.submitter import Handle
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hooks.places import Launch, PlacedTask
+from airflow_occ_provider.places.of_task import Launch, PlacedTask
 from airflow_occ_provider.submitters.yarn_place import (
     MANAGERS_FIELD,
     ResourceManager,

@@ -22,13 +22,14 @@ from airflow_occ_provider.attempts.submitter import Ended, Handle, Running, Unse
 from airflow_occ_provider.attempts.typed_values import has_template
 from airflow_occ_provider.driver.contract import Hello
 from airflow_occ_provider.errors import ConfigurationError, SubmitterUnreachableError
-from airflow_occ_provider.hooks.places import Launch, PlacedTask
+from airflow_occ_provider.places.of_task import Launch, PlacedTask
 from airflow_occ_provider.submitters.place import Place, StartedPlace
 from airflow_occ_provider.submitters.processes import DriverProcess, child_process
 from airflow_occ_provider.via import ARGUMENTS, ATTEMPT, FOLDER, RUNNER, markers_in, with_driver
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
 
 _PACKAGE = __name__.partition(".")[0]
 _KILL_AFTER_S = (0.0, 0.5, 1.0, 2.0)
