@@ -48,7 +48,7 @@ LOST_HOST = {
     "namespace": "pid:[1]",
     "folder": "/nonexistent/of/lost-host",  # the driver's folder was on that host's disk
 }
-_PATIENCE_S = 900
+_PATIENCE_S = 1800  # a lost node ends a driver by its silence alone: 17 minutes
 _LOOK_S = 10
 _END_S = 60
 
