@@ -320,6 +320,7 @@ def lock_forms() -> Iterator[dict[str, Any]]:
 
 def _form_of(entry_point: EntryPoint) -> dict[str, Any]:
     form: dict[str, Any] = entry_point.load()()
-    if missing := {"connection-type", "hook-class-name", "hook-name"} - form.keys():
+    texts = {name for name, value in form.items() if value and isinstance(value, str)}
+    if missing := {"connection-type", "hook-class-name", "hook-name"} - texts:
         raise ValueError(f"its form has no {' and no '.join(sorted(missing))}")
     return form

@@ -242,12 +242,17 @@ def _stopped_by_sigterm() -> Iterator[None]:
         and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     )
     if is_ours:
-        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        signal.signal(signal.SIGTERM, _leave)
     try:
         yield
     finally:
         if is_ours:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _leave(number: int, _: object) -> None:
+    signal.signal(number, signal.SIG_IGN)  # a second one must not interrupt the settlement
+    sys.exit(128 + number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -328,7 +328,7 @@ def _assembled(failure: Failure, step: int) -> str:
     """Return the line, shortened by a number of steps."""
     ends = [_cost(failure, step), _next_try(failure, step)]
     end = "".join(f" {part}" for part in ends if part)
-    begin = f"{MEANINGS[failure.outcome].title}: {_what(failure, step)}"
+    begin = f"{MEANINGS[failure.outcome].title or failure.outcome}: {_what(failure, step)}"
     if not failure.rival:  # the cause may be of any length
         begin = brief(begin, max(LIMIT - len(end) - 1, LIMIT // 3))
     return f"{begin}{'' if begin.endswith(('.', '…')) else '.'}{end}"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import time
@@ -263,33 +261,19 @@ def test_a_driver_is_ended_by_its_place_alone(submitter):
     assert state.exit_code != 0, "it has slept to its end"
 
 
-def submit_and_wait(one, sender):
-    """Submit in a session of its own, as a task's process is, until that is killed."""
-    os.setsid()
-    sender.send(one.submit(lambda _: None).to_json())
-    time.sleep(PATIENCE_S)
+def test_a_driver_elsewhere_is_not_in_the_session_of_its_task(submitter):
+    """So it outlives all processes of the task: a worker kills them by their group."""
 
-
-def test_a_driver_elsewhere_outlives_all_processes_of_its_task(submitter, tmp_path):
     def job():
-        """Goes on when its task is gone."""
+        """Prints its session."""
 
-    SCRIPTS[job] = f"until [ -e {tmp_path}/go ]; do sleep 0.1; done; echo after"
+    SCRIPTS[job] = "cut -d ' ' -f 6 /proc/$$/stat"
     one = submitter(job)
     if not isinstance(one, FolderDriver) or not one.outlives_task:
         pytest.skip("such a driver ends with its task")
-    forks = multiprocessing.get_context("fork")
-    receiver, sender = forks.Pipe(duplex=False)
-    task = forks.Process(target=submit_and_wait, args=(one, sender))
-    task.start()
-    assert receiver.poll(PATIENCE_S)
-    handle = Handle.from_json(receiver.recv())
-    os.killpg(task.pid, signal.SIGKILL)
-    task.join()
-    (tmp_path / "go").touch()
-    later = in_another_process(one, handle)
-    assert read_all(later, handle) == ["after\n"]
-    assert later.poll(handle) == Ended(0)
+    handle = one.submit(lambda _: None)
+    (session,) = read_all(one, handle)
+    assert int(session) != os.getsid(0)
 
 
 def test_a_driver_of_another_place_is_unseen(submitter):

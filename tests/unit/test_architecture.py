@@ -308,6 +308,22 @@ def test_the_pure_core_pulls_in_nothing_heavy(module):
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize(
+    ("module", "without"),
+    [
+        ("leases.metastore.lock_log", ("kerberos", "puresasl", "thrift_sasl")),
+        ("attempts.locks", ("kazoo", "obstore", "pymetastore", "thrift")),
+        ("standalone", ("kazoo", "obstore", "pymetastore", "thrift", "kubernetes", "pyarrow")),
+        ("hooks.zookeeper_lock", ("obstore", "pymetastore", "thrift")),
+        ("operators.hudi_write", ("kazoo", "obstore", "pymetastore", "thrift", "kubernetes", "pyarrow")),
+    ],
+)
+def test_a_library_of_an_extra_is_imported_late(module, without):
+    blocked = f"sys.modules.update(dict.fromkeys({without!r}))"
+    code = f"import sys; {blocked}; import {PACKAGE}.{module}"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
 def operators():
     for name, _ in modules():
         if name.startswith("operators."):

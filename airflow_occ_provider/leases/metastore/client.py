@@ -1,4 +1,4 @@
-"""The client of a Hive metastore, with Kerberos, and a time-out for every call."""
+"""The client of a Hive metastore, with a time-out for every call."""
 
 from __future__ import annotations
 
@@ -7,59 +7,16 @@ from collections import deque
 from contextlib import suppress
 from typing import Any
 
-from puresasl.client import SASLClient
 from pymetastore.hive_metastore import ThriftHiveMetastore
 from thrift.protocol.TBinaryProtocol import TBinaryProtocolAccelerated
 from thrift.Thrift import TException
 from thrift.transport import TSocket, TTransport
-from thrift_sasl import TSaslClientTransport
 
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError, install_extra
 from airflow_occ_provider.leases.metastore.access import Kerberos, MetastoreAccess
 
-_MECHANISM = "GSSAPI"
 # Errors of the connection, not answers of the metastore.
 _BROKEN = (TTransport.TTransportException, OSError, EOFError)
-
-
-class _KerberosClient(SASLClient):  # type: ignore[misc]
-    """A SASL client whose failures, such as a missing ticket, ``getError`` returns."""
-
-    _failure = ""
-
-    def start(self, mechanism: str) -> tuple[bool, str, bytes | None]:
-        """Return the first message."""
-        try:
-            self.choose_mechanism([mechanism])
-            return True, mechanism, self.process()
-        except Exception as error:  # noqa: BLE001 - Kerberos raises its own classes
-            self._failure = f"{type(error).__name__}: {error}"
-            return False, mechanism, None
-
-    def step(self, challenge: bytes) -> tuple[bool, bytes | None]:
-        """Return the response to a challenge."""
-        try:
-            return True, self.process(challenge)
-        except Exception as error:  # noqa: BLE001
-            self._failure = f"{type(error).__name__}: {error}"
-            return False, None
-
-    def encode(self, data: bytes) -> tuple[bool, bytes]:
-        """Return the data to send."""
-        return True, self.wrap(data)
-
-    def decode(self, data: bytes) -> tuple[bool, bytes]:
-        """Return the received data."""
-        return True, self.unwrap(data)
-
-    def getError(self) -> str:  # noqa: N802 - thrift-sasl's name
-        """Return the failure as text."""
-        return self._failure
-
-
-def authenticated(connection: Any, host: str, service: str) -> Any:
-    """Return a transport that authenticates with this machine's Kerberos ticket."""
-    return TSaslClientTransport(lambda: _KerberosClient(host, service=service), _MECHANISM, connection)
 
 
 class MetastoreClient:
@@ -176,6 +133,7 @@ def _authenticated(connection: Any, host: str, kerberos: Kerberos) -> Any:
     try:
         import kerberos as _  # noqa: F401 - needed by pure-sasl for GSSAPI
 
+        from airflow_occ_provider.leases.metastore.kerberos import authenticated
     except ImportError as error:
         raise ConfigurationError(
             "kerberos",

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from kazoo.hosts import collect_hosts
-
 from airflow_occ_provider.errors import ConfigurationError
 
 _PORT = re.compile(r":\d+(?:/|$)")
@@ -36,6 +34,8 @@ def connect_string(hosts: str, port: int | None = None) -> str:
         raise ValueError(f"the servers name ports of their own beside the port {port}")
     with_ports = [(host, own_port or port) for host, own_port in written]
     named = ",".join(f"{host}:{number}" if number else host for host, number in with_ports)
+    from kazoo.hosts import collect_hosts  # late: most processes need no client
+
     collected, _ = collect_hosts(named)
     chroot = f"/{chroot.strip('/')}" if chroot.strip("/") else ""
     return ",".join(_text(host, number) for host, number in collected) + chroot
