@@ -93,7 +93,8 @@ class Client:
 
     def _is_held(self, claim: Claim, service: Queue, woken: threading.Event) -> bool:
         ticket = claim.place
-        if self._again(claim, lambda: service.status(ticket, woken.set)).held:
+        # An answer is no heartbeat: the request is renewed for it only if it is about to expire.
+        if self._again(None, lambda: service.status(ticket, woken.set)).held:
             self._witness.on_held(claim)
             return True
         self._witness.on_blocked(claim)
