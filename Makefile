@@ -50,10 +50,9 @@ unit: $(INSTALLED)  ## Unit tests alone: no JVM
 # One worker more: the demo's does nothing but wait for it.
 test: lint types $(INSTALLED)  ## The quick tier: lint, types, unit, contract without a metastore, one real conflict
 	$(PYTEST) -m quick -n $$(($(WORKERS) + 1)) --dist worksteal tests/unit tests/contract tests/system/test_demo.py
-# One worker more, as above: the tutorial's waits for its tasks.
 test-rest: $(INSTALLED)  ## The site, and the tests that take longer: a part beside the Spark provider 6, real services, real Airflow
 	$(MAKE) -j2 docs test-spark6 SLICE=1
-	$(PYTEST) -m rest -n $$(($(WORKERS) + 1)) --dist loadscope
+	$(PYTEST) -m rest -n $(WORKERS) --dist loadscope
 test-all:  ## test, then test-rest, as .ci/run
 	.ci/run
 test-nightly: $(SPARK6)/.installed  ## More of real services and whole Airflows; what takes hours
