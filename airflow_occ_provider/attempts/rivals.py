@@ -288,11 +288,11 @@ def _elder(
     elif not shared:
         return None
     kind = operation.operation_type
-    writer = _writer_of(snapshot, operation)
+    writer = _origin(snapshot, operation)
     return Elder(operation.instant.time, kind, writer, tuple(shared))
 
 
-def _writer_of(snapshot: Snapshot, operation: ConcurrentOperation) -> str:
+def _origin(snapshot: Snapshot, operation: ConcurrentOperation) -> str:
     """Name what runs an instant. Hudi copies a signature into a plan, not into a profile."""
     if not operation.is_table_service:
         return "by a running writer"

@@ -94,7 +94,7 @@ class EarlierWriter:
         conflict = earlier_overlap(snapshot, ours, planned, owners, Setup(self.strategy))
         if conflict is None or not _is_still_before(snapshot, ours, conflict.rival.instant):
             return None
-        return _queued(ours.time, conflict, owners)
+        return _giving_way(ours.time, conflict, owners)
 
     def _living(self, view: TableView, snapshot: Snapshot, ours: Instant) -> list[Instant]:
         """Return the other pending writes with a live heartbeat; nothing is read for that."""
@@ -113,7 +113,7 @@ def _is_still_before(snapshot: Snapshot, ours: Instant, rival: Instant) -> bool:
     return rival in planned_before(snapshot.reload(), ours, [rival])
 
 
-def _queued(ours: str, conflict: Conflict, owners: Mapping[str, Owner]) -> Stop:
+def _giving_way(ours: str, conflict: Conflict, owners: Mapping[str, Owner]) -> Stop:
     rival = conflict.rival.instant.time
     count = len(conflict.file_groups)
     shared = f"{count} of its file groups" if count > 1 else "one of its file groups"
