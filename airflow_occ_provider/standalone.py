@@ -373,7 +373,7 @@ class _Try:
                 changed.clear()
                 try:
                     queue.renew(wait.ticket, wait.ttl_ms)
-                    if queue.status(wait.ticket, changed.set).held:
+                    if wait.is_over(queue.status(wait.ticket, changed.set)):
                         queue.renew(wait.ticket, wait.claim_ttl_ms)
                         return
                 except LeaseLostError as error:
@@ -382,7 +382,7 @@ class _Try:
                 except LockUnreachableError as error:
                     _log.warning("Retrying: %s", error.message)
                     time.sleep(_RETRY_S)
-                changed.wait(period_s)
+                changed.wait(min(period_s, max(0.0, (wait.deadline_ms - now_ms()) / 1000)))
 
     def lock(self) -> LockConnection:
         """Return the program's locks."""

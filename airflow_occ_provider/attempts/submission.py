@@ -306,11 +306,7 @@ def offered(
         the job where it is.
     :raises TableUnreadableError: if the storage refuses them.
     """
-    content = {**driver_input(job, options, without), **_life(job.lease_ttl_s), "is_private": is_private}
-    if job.table:
-        program = Path(guard.__file__).read_text(encoding="utf-8")
-        is_required = job.lease_ttl_s is not None
-        content["guard"] = {"program": program, "tables": [job.table], "is_required": is_required}
+    content = _content(job, options, without, is_private=is_private)
     path = None if is_private else local_path(job.application, is_remote=True)
     with ExitStack() as removal:
         removal.callback(_remove, folder, PAYLOAD)
@@ -328,6 +324,23 @@ def offered(
         except WaitNeeded:
             removal.pop_all()
             raise
+
+
+def private_payload(job: SparkJob, options: Mapping[str, str]) -> bytes:
+    """Return what a driver of this host reads once it is granted."""
+    return json.dumps(_content(job, options, (), is_private=True)).encode()
+
+
+def _content(
+    job: SparkJob, options: Mapping[str, str], without: Sequence[str], *, is_private: bool
+) -> dict[str, object]:
+    """Return what a granted driver reads."""
+    content = {**driver_input(job, options, without), **_life(job.lease_ttl_s), "is_private": is_private}
+    if job.table:
+        program = Path(guard.__file__).read_text(encoding="utf-8")
+        is_required = job.lease_ttl_s is not None
+        content["guard"] = {"program": program, "tables": [job.table], "is_required": is_required}
+    return content
 
 
 def _life(lease_ttl_s: float | None) -> dict[str, object]:

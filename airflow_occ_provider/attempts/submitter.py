@@ -102,6 +102,24 @@ class Submitter(Protocol):
         :param echo: takes each line that is printed meanwhile.
         """
 
+    def stand_by(self, echo: Callable[[str], object]) -> None:
+        """Have the driver started once, which does nothing before ``submit``.
+
+        It is called again and again.
+
+        :param echo: takes each line that has been printed since the last call.
+        :raises NotSubmittedError: if the start has failed, or the task was asked to stop.
+        """
+
+    def offer(self, payload: bytes, lease_ttl_s: float | None) -> None:
+        """Take what the driver on standby is to run, as it is decided now.
+
+        :param lease_ttl_s: for how long each extension of the lease lasts on which its commits depend.
+        """
+
+    def give_up(self) -> None:
+        """End the driver on standby."""
+
     def poll(self, handle: Handle) -> Running | Ended | Unseen:
         """Return whether the driver, or anything that it started, is alive."""
 

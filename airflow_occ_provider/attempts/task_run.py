@@ -28,12 +28,14 @@ class Measures:
     :param margin: called with the time until Hudi counts the driver's write as dead.
     :param queue_wait: called with the time from the request of a lease to its grant.
     :param lease_age: called with the time for which a lease was held that has been released.
+    :param standby: called with the time for which a driver was there before its lease.
     """
 
     attempt: Callable[[Outcome, float], None] = _unmeasured
     margin: Callable[[float], None] = _unmeasured
     queue_wait: Callable[[float], None] = _unmeasured
     lease_age: Callable[[float], None] = _unmeasured
+    standby: Callable[[float], None] = _unmeasured
 
 
 class TaskRun(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,18 +17,21 @@ from airflow_occ_provider.attempts.journal import Journal, now_ms
 from airflow_occ_provider.attempts.locks import LockConnection
 from airflow_occ_provider.attempts.record import AttemptRecord, QueueEntry
 from airflow_occ_provider.attempts.scope import Claim, inherited, leases_above
+from airflow_occ_provider.attempts.standby import Standby
 from airflow_occ_provider.attempts.submitter import LEASE_TTL_FACT
 from airflow_occ_provider.attempts.waits import AdmissionWait, DriverWait, WaitNeeded
 from airflow_occ_provider.errors import (
     AdmissionTimeoutError,
     ConfigurationError,
     LeaseLostError,
+    LockUnreachableError,
     OccError,
     StateStoreError,
 )
 from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, is_process_local
 from airflow_occ_provider.leases.keeper import Keeper, least_ttl_s
 from airflow_occ_provider.leases.lease import Status, Terms, Ticket
+from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 
@@ -108,24 +112,54 @@ class AdmissionRequest:
         entry = self.run.record.queue_entry
         return (now_ms() - entry.since_ms) / 1000 if entry else 0.0
 
-    def keep(self, ticket: Ticket, status: Status) -> AdmissionWait:
+    def keep(self, ticket: Ticket, status: Status, *, until_next: bool = False) -> AdmissionWait:
         """Return the wait for the lease, and renew the request until a trigger runs.
 
+        :param until_next: whether the wait ends once the request is the next one.
         :raises AdmissionTimeoutError: if the wait has timed out; the request is withdrawn.
+        """
+        deadline_ms = self._deadline_ms(ticket, status)
+        self.service.renew(ticket, self._claim_ttl_ms)
+        return AdmissionWait(ticket, self.terms.ttl_ms, self._claim_ttl_ms, deadline_ms, until_next)
+
+    def held(self, ticket: Ticket, status: Status, standby: Standby) -> Status:
+        """Wait in this process, with a driver on standby; return the held status.
+
+        :raises AdmissionTimeoutError: if the wait has timed out. The request is withdrawn, as after any
+            other error.
+        """
+        changed, period_s = threading.Event(), self.terms.ttl_ms / 1000 / RENEWALS_PER_TTL
+        try:
+            while not status.held:
+                left_s = (self._deadline_ms(ticket, status) - now_ms()) / 1000
+                standby.look_until(changed, min(period_s, left_s))
+                changed.clear()
+                with suppress(LockUnreachableError):  # asked again, until the request is lost
+                    self.service.renew(ticket, self.terms.ttl_ms)
+                    status = self.service.status(ticket, changed.set)
+        except BaseException:
+            with suppress(OccError):
+                self.service.release(ticket)
+            raise
+        return status
+
+    def _deadline_ms(self, ticket: Ticket, status: Status) -> int:
+        """Return when the wait times out, in epoch milliseconds.
+
+        :raises AdmissionTimeoutError: if it has done so; the request is withdrawn.
         """
         entry = self.run.record.queue_entry
         since_ms = entry.since_ms if entry else now_ms()
         deadline_ms = since_ms + round(self.timeout.total_seconds() * 1000)
-        if now_ms() >= deadline_ms:
-            self.service.release(ticket)
-            self.run.set_request(None)
-            raise AdmissionTimeoutError(
-                f"not admitted within {self.timeout}: {status}",
-                remedy="look with `airflow hudi leases list` which task holds the table and whether it "
-                "is alive, or raise wait_timeout; nothing was run",
-            )
-        self.service.renew(ticket, self._claim_ttl_ms)
-        return AdmissionWait(ticket, self.terms.ttl_ms, self._claim_ttl_ms, deadline_ms)
+        if now_ms() < deadline_ms:
+            return deadline_ms
+        self.service.release(ticket)
+        self.run.set_request(None)
+        raise AdmissionTimeoutError(
+            f"not admitted within {self.timeout}: {status}",
+            remedy="look with `airflow hudi leases list` which task holds the table and whether it "
+            "is alive, or raise wait_timeout; nothing was run",
+        )
 
     def pass_on(self, ticket: Ticket, claim_ttl_ms: int) -> AdmissionWait:
         """Renew a held lease until a trigger runs; return what that needs to keep it."""
@@ -172,6 +206,7 @@ class TryLease:
         is_queued: bool,
         begun: AttemptRecord | None = None,
         was_leased: bool = False,
+        standby: Standby | None = None,
     ) -> Iterator[Admitted]:
         """Hold the lease that a claim requests, for the time of a block.
 
@@ -182,6 +217,7 @@ class TryLease:
             runs without it.
         :param was_leased: whether that attempt's driver has ended while the lease was held: what became
             of the lease since does not matter.
+        :param standby: the driver that is started once the request is the next one.
         :raises AdmissionTimeoutError: if the wait has timed out.
         :raises ConfigurationError: if neither a lease nor Hudi's lock keeps other writers away, or the
             lease's time to live is too short.
@@ -190,7 +226,7 @@ class TryLease:
         :raises WaitNeeded: if the lease is not granted yet.
         """
         if is_queued:
-            with self._held(claim, options, begun) as admitted:
+            with self._held(claim, options, begun, standby) as admitted:
                 yield replace(admitted, keeper=None, loss=None) if was_leased else admitted
             return
         if not claim.is_fenced(options):
@@ -218,7 +254,11 @@ class TryLease:
 
     @contextmanager
     def _held(
-        self, claim: Claim, options: Mapping[str, str], begun: AttemptRecord | None = None
+        self,
+        claim: Claim,
+        options: Mapping[str, str],
+        begun: AttemptRecord | None = None,
+        standby: Standby | None = None,
     ) -> Iterator[Admitted]:
         is_fenced = claim.is_fenced(options)
         with closing(self.lock.leases()) as service:
@@ -237,8 +277,10 @@ class TryLease:
                 self._release(service, ticket, time.monotonic(), is_done=True)
                 yield Admitted(scope, begun.order_token, is_fenced, loss=_lost(begun))
                 return
+            if standby and status.is_next:
+                status = request.held(ticket, status, standby)
             if not status.held:
-                raise WaitNeeded(request.keep(ticket, status))
+                raise WaitNeeded(request.keep(ticket, status, until_next=standby is not None))
             if begun is None:
                 self.on_granted(request.waited_s)
             with self._kept(request, ticket, begun, is_fenced=is_fenced) as keeper:

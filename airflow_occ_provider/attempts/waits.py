@@ -25,7 +25,7 @@ from airflow_occ_provider.errors import (
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.fate import ENDED, Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.leases.lease import Ticket
+from airflow_occ_provider.leases.lease import Status, Ticket
 from airflow_occ_provider.storage.residue import uncommitted_files
 from airflow_occ_provider.storage.snapshot import Snapshot
 
@@ -220,12 +220,18 @@ class AdmissionWait:
 
     :param ttl_ms: milliseconds until the request expires without renewal.
     :param claim_ttl_ms: the same, while one process hands the request over to the next.
+    :param until_next: whether it ends once the request is the next one, so that its driver can stand by.
     """
 
     ticket: Ticket
     ttl_ms: int
     claim_ttl_ms: int
     deadline_ms: int
+    until_next: bool = False
+
+    def is_over(self, status: Status) -> bool:
+        """Whether the task may go on."""
+        return status.held or (self.until_next and status.is_next)
 
 
 @dataclass(frozen=True, slots=True)

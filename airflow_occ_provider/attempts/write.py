@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -35,6 +35,7 @@ from airflow_occ_provider.attempts.record import NOTHING_BEFORE, AttemptRecord
 from airflow_occ_provider.attempts.rivals import Preflight, still_pending
 from airflow_occ_provider.attempts.scope import Claim, known_options
 from airflow_occ_provider.attempts.site import Site
+from airflow_occ_provider.attempts.standby import Standby
 from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.task_run import TaskRun
 from airflow_occ_provider.attempts.try_lease import TryLease
@@ -183,19 +184,38 @@ class ProtectedTry:
         begun: AttemptRecord | None = None,
         *,
         was_leased: bool = False,
+        standby: Standby | None = None,
     ) -> AbstractContextManager[Admitted]:
         """Hold the lease that the task requests, for the time of a block.
 
         :param begun: the attempt that runs under the lease already, if there is one.
         :param was_leased: whether its driver has ended while the lease was held.
+        :param standby: the driver that waits with the task once it is the next one.
         """
         is_queued = self.spec.is_queued
         if is_queued and begun is None:
             signed = partial(self.task_run.sign, "", order_token="")
             learn(self.claim, options, self.journal, self.table, sign=signed, log=self.log)
         return self.lease.admitted(
-            self.claim, options, is_queued=is_queued, begun=begun, was_leased=was_leased
+            self.claim,
+            options,
+            is_queued=is_queued,
+            begun=begun,
+            was_leased=was_leased,
+            standby=standby,
         )
+
+    def standby(self, preparation: Preparation) -> AbstractContextManager[Standby | None]:
+        """Return the driver that may start before its lease; ``None`` if none may."""
+        if not (self.spec.policy.standby and self.spec.is_queued):
+            return nullcontext()
+        if self.spark.is_remote:
+            self.log.info("standby has no effect: the driver runs elsewhere.")
+            return nullcontext()
+        self.journal.store_identity()
+        limit_s = self.spec.wait_timeout.total_seconds()
+        on_over = self.task_run.measures.standby
+        return Standby(self.spark, self.job, preparation.options, limit_s, on_over, self.log)
 
     def alone_if_unlocked(
         self, options: Mapping[str, str], table: str
@@ -288,11 +308,11 @@ class Write:
         run.refuse_deaths()
         options = run.known_options(preparation)
         run.wait_for_rivals(options)
-        with run.admitted(options) as admitted:
+        with run.standby(preparation) as standby, run.admitted(options, standby=standby) as admitted:
             preparation = run.prepare(admitted.order_token)
             preflight = run.preflight(HeartbeatRule.of(options))
             preflight.begin(run.claim, options, preparation.snapshot)
-            return self.attempt(preparation, admitted)
+            return self.attempt(preparation, admitted, standby)
 
     def _audited(self, commit: Commit | None, started: float) -> dict[str, Any]:
         """Publish and audit what the run has committed, and record its success."""
@@ -359,11 +379,16 @@ class Write:
                 remedy="correct what the task's log shows; nothing was run, so nothing is lost",
             )
 
-    def attempt(self, preparation: Preparation, admitted: Admitted) -> Commit | None:
-        """Run the job once under its lease; return what it committed, if anything."""
+    def attempt(
+        self, preparation: Preparation, admitted: Admitted, standby: Standby | None = None
+    ) -> Commit | None:
+        """Run the job once under its lease; return what it committed, if anything.
+
+        :param standby: the driver that may have been started before.
+        """
         run = self.run
         refuse_pending_restore(preparation.snapshot)
-        return self.write_attempt().commit(run.job, run.work_digest, preparation, admitted)
+        return self.write_attempt().commit(run.job, run.work_digest, preparation, admitted, standby)
 
     def _continue(self, begun: AttemptRecord) -> Commit | None:
         """Continue the attempt that an earlier process began; return what it committed."""

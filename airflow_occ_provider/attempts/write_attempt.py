@@ -37,6 +37,7 @@ from airflow_occ_provider.attempts.record import AttemptRecord
 from airflow_occ_provider.attempts.rivals import Rival, find_rival, pending_rivals
 from airflow_occ_provider.attempts.scope import Claim
 from airflow_occ_provider.attempts.settle import Settlement
+from airflow_occ_provider.attempts.standby import Standby
 from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.submitter import Unseen
 from airflow_occ_provider.attempts.waits import DriverEvent, DriverWait
@@ -85,10 +86,16 @@ class WriteAttempt:
     log: Any
 
     def commit(
-        self, job: SparkJob, digest: str, preparation: Preparation, admitted: Admitted
+        self,
+        job: SparkJob,
+        digest: str,
+        preparation: Preparation,
+        admitted: Admitted,
+        standby: Standby | None = None,
     ) -> Commit | None:
         """Run the job, and return what it committed, if anything.
 
+        :param standby: the driver that may have been started before the lease was granted.
         :raises OccError: if the attempt failed, or its commit is not safe.
         :raises WaitNeeded: if the driver runs, and no process has to watch it.
         """
@@ -99,6 +106,9 @@ class WriteAttempt:
         record = replace(new_attempt(self.run, self.path), order_token=token, lock_count=count)
         admitted.refuse_if_lost()
         leased = replace(job, lease_ttl_s=admitted.lease_ttl_s)
+        waiting = standby.offered(leased, preparation.options) if standby else None
+        if waiting:
+            return self._outcome(waiting, preparation, admitted, record)
         with self.spark.prepared(leased, preparation.options) as submission:
             return self._outcome(self.spark.driver(submission), preparation, admitted, record)
 

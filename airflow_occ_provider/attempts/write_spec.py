@@ -142,6 +142,10 @@ class WritePolicy:
     :param preflight_timeout: how long to wait at most, before the driver starts, for pending writes of
         others and clusterings in the job's partitions that it would lose to; then it starts all the
         same. ``timedelta(0)`` to start at once.
+    :param standby: whether the driver of the next task in the queue is started while it waits, and warms
+        up with a small write of its own. It takes a worker slot meanwhile. The job gets its session by
+        ``SparkSession.builder.getOrCreate()``, and no static setting that it names there. In client mode
+        only.
     """
 
     early_conflict_detection: EarlyDetection
@@ -150,6 +154,7 @@ class WritePolicy:
     admission: AdmissionMode
     learn_scope: bool
     preflight_timeout: timedelta
+    standby: bool
 
     def __init__(
         self,
@@ -160,6 +165,7 @@ class WritePolicy:
         admission: AdmissionMode | bool | str = AdmissionMode.QUEUE,
         learn_scope: bool | str = False,
         preflight_timeout: timedelta | float = timedelta(hours=1),
+        standby: bool | str = False,
     ) -> None:
         values = {
             "early_conflict_detection": choice(
@@ -170,6 +176,7 @@ class WritePolicy:
             "admission": choice("admission", AdmissionMode, admission),
             "learn_scope": switch("learn_scope", learn_scope),
             "preflight_timeout": duration("preflight_timeout", preflight_timeout),
+            "standby": switch("standby", standby),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)  # frozen

@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 HELLO_PREFIX = "hello."
 """A file of each driver, ``hello.<nonce>``: that it waits, or that it left."""
+STANDBY = "standby"
+"""A file that is there before the driver starts: it warms up, and waits for its grant for longer."""
 GRANT = "grant"
 """The attempt's copy of what the journal says: which driver runs. Written once."""
 PAYLOAD = "payload"

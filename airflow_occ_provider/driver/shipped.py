@@ -17,6 +17,7 @@ MODULES = (
     "in_driver.folder",
     "in_driver.report",
     "in_driver.granted",
+    "in_driver.standby",
     "in_driver.run_job",
 )
 """Each one after those that it imports; the last is run."""

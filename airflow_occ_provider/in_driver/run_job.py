@@ -85,8 +85,8 @@ def main(url):
     """Wait for the grant, then protect the driver and run the job."""
     from pyspark import SparkContext
 
-    from airflow_occ_provider.driver.contract import EXIT_REFUSED, Leave
-    from airflow_occ_provider.in_driver import folder, granted
+    from airflow_occ_provider.driver.contract import EXIT_REFUSED, LIMIT_S, Leave
+    from airflow_occ_provider.in_driver import folder, granted, standby
 
     SparkContext._ensure_initialized()
     jvm = SparkContext._jvm
@@ -94,13 +94,18 @@ def main(url):
     files = (
         folder.LocalFolder(url) if is_local else folder.HadoopFolder(jvm, hadoop_configuration(jvm), url)
     )
-    waiting = granted.WaitingDriver(files, details_of_driver(jvm, url), granted.end_process)
+    warming = standby.read(files) if is_local else None
+    limit_s = warming.limit_s if warming else LIMIT_S
+    waiting = granted.WaitingDriver(files, details_of_driver(jvm, url), granted.end_process, limit_s)
     if has_context(jvm):
         why = "this JVM already runs a Spark application: start a driver that runs nothing else"
         waiting.write_left(why)
         granted.say_left(why)
         return EXIT_REFUSED
     die_with_driver()
+    if warming:
+        complete_session(jvm, warming.settings)
+        standby.warm_up()
     outcome = waiting.wait()
     if isinstance(outcome, Leave):
         granted.say_left(outcome.why)

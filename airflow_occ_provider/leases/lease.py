@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_occ_provider.errors import ConfigurationError, LeaseLostError
 from airflow_occ_provider.leases import request_node
-from airflow_occ_provider.leases.rules import Blocker
+from airflow_occ_provider.leases.rules import Blocker, all_hold
 
 _FORMAT = 1
 _MAX_NAMED = 3
@@ -101,6 +101,11 @@ class Status:
     def held(self) -> bool:
         """Whether the lease was held when the lock service answered."""
         return not self.blockers
+
+    @property
+    def is_next(self) -> bool:
+        """Whether all that blocks the request holds, as far as that alone shows."""
+        return all_hold([blocker.queued for blocker in self.blockers])
 
     def __str__(self) -> str:
         """Describe it and what the request is blocked by, earliest first."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -235,6 +235,11 @@ def blockers(mine: QueuedRequest, queue: Iterable[QueuedRequest]) -> tuple[Block
     earlier = (queued for queued in queue if queued.order < mine.order and not _is_covered(mine, queued))
     conflicts = (_conflict(mine, queued) for queued in earlier)
     return tuple(sorted(filter(None, conflicts), key=lambda blocker: blocker.queued.order))
+
+
+def all_hold(queued: Collection[QueuedRequest]) -> bool:
+    """Whether none of some requests is blocked by another one of them."""
+    return not any(blockers(request, queued) for request in queued)
 
 
 def conflicting(scope: Scope, queue: Iterable[QueuedRequest]) -> tuple[Blocker, ...]:

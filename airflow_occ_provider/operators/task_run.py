@@ -91,7 +91,13 @@ class AirflowTaskRun:
     def measures(self) -> Measures:
         """Airflow's metrics."""
         work = metrics.Work(self.task.dag_id, self.task.task_id, self.task.table)
-        of_work = (metrics.attempt, metrics.own_heartbeat_margin, metrics.queue_wait, metrics.lease_age)
+        of_work = (
+            metrics.attempt,
+            metrics.own_heartbeat_margin,
+            metrics.queue_wait,
+            metrics.lease_age,
+            metrics.standby,
+        )
         return Measures(*(partial(send, work) for send in of_work))
 
     @property
@@ -358,6 +364,7 @@ def admission_trigger(wait: AdmissionWait, lock_conn_id: str) -> HudiAdmissionTr
         ttl_ms=wait.ttl_ms,
         claim_ttl_ms=wait.claim_ttl_ms,
         deadline_ms=wait.deadline_ms,
+        until_next=wait.until_next,
     )
 
 
@@ -371,6 +378,7 @@ def log_admission(event: Mapping[str, Any], log: Any) -> None:
         raise AirflowRescheduleException(utcnow() + timedelta(seconds=event["again_s"]))
     messages = {
         "granted": "The lease was granted.",
+        "next": "Only holders are before this task in the queue: its driver is started.",
         "lost": f"The queued request was lost ({event.get('message')}): it is queued again, behind "
         "all that are queued now.",
         "timeout": "The wait for the lease has timed out.",

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -99,7 +99,7 @@ class DriverStart:
     echo: Callable[[str], object]
     error: Exception | None = field(default=None, init=False)
     returned_s: float | None = field(default=None, init=False)
-    _begun_s: float = field(default_factory=time.monotonic, init=False)
+    _begun_s: float = field(default=0.0, init=False)
     _printed: deque[str] = field(default_factory=partial(deque, maxlen=_TAIL), init=False)
 
     def granted(self, started: Callable[[Handle], None]) -> Handle:
@@ -110,7 +110,7 @@ class DriverStart:
         """
         folder, payload = self.submission.files, digest(self.submission.payload)
         handle = None
-        self._begin()
+        self._begun_s = time.monotonic()  # a driver on standby is not late
         while True:
             is_waiting = True
             with self.patience.waiting(f"a driver in {folder.url}"):
@@ -161,12 +161,21 @@ class DriverStart:
         now_s = time.monotonic()
         until_s = now_s + _gate_period_s(now_s - self._begun_s)
         while True:
-            has_printed = self._hand_on()
-            self._refuse_failed()
+            has_printed = self.look()
+            self._refuse_late()
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 return
             time.sleep(0 if has_printed else min(left_s, _GATE_S))
+
+    def look(self) -> bool:
+        """Hand on some of what was printed; return whether there was anything.
+
+        :raises NotSubmittedError: if the start has failed, or the task was asked to stop.
+        """
+        has_printed = self._hand_on()
+        self._refuse_failed()
+        return has_printed
 
     def _hand_on(self) -> bool:
         """Hand on some of what was printed; return whether there was anything."""
@@ -179,8 +188,7 @@ class DriverStart:
     def _refuse_failed(self) -> None:
         """Stop to wait for a driver that nothing will start.
 
-        :raises NotSubmittedError: if the start has failed or lasts too long, or the task was asked to
-            stop.
+        :raises NotSubmittedError: if the start has failed, or the task was asked to stop.
         """
         error = self.error
         if self.killed.is_set():
@@ -195,6 +203,12 @@ class DriverStart:
                 error = NotSubmittedError(f"the start of the driver failed: {error}", remedy=remedy)
             lines = f":\n{''.join(self._printed)}" if self._printed else ""
             raise NotSubmittedError(f"{error.message}{lines}", remedy=error.remedy) from self.error
+
+    def _refuse_late(self) -> None:
+        """Stop to wait for a driver that takes too long.
+
+        :raises NotSubmittedError: then.
+        """
         now = time.monotonic()
         late = late_start(now - self._begun_s, self.limit)
         if late:
@@ -208,7 +222,7 @@ class DriverStart:
                 "nothing was run",
             )
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Begin the place's call in a thread of its own: it may last as long as the driver."""
         threading.Thread(target=self._run, daemon=True, name="start-driver").start()
 
@@ -291,25 +305,48 @@ class FolderDriver:
 
         :raises NotSubmittedError: if the start fails before a driver waits.
         """
-        submission = self.submission
-        if submission is None:
-            raise AssertionError("there is nothing to submit")
-        self._start = DriverStart(
-            place=self.place,
-            submission=submission,
-            limit=self.start_limit,
-            describe=self._handle,
-            killed=self.killed,
-            patience=self.patience,
-            echo=echo,
-        )
+        start = self._begun(echo)
         try:
-            return self._start.granted(started)
+            return start.granted(started)
         except BaseException:
-            why = "the attempt was given up before a driver was granted"
-            self._in_time(partial(self._revoke, submission.files, why))
-            call_apart(partial(self.place.kill, None)).wait(self.killed.left_s(_KILL_S))
+            self.give_up()
             raise
+
+    def stand_by(self, echo: Callable[[str], object]) -> None:
+        """Have the driver started once, which does nothing before ``submit``."""
+        self._begun(echo).look()
+
+    def offer(self, payload: bytes, lease_ttl_s: float | None) -> None:
+        """Take what the driver on standby is to run."""
+        if self._start is None:
+            raise AssertionError("no driver is on standby")
+        changed = replace(self._start.submission, payload=payload, lease_ttl_s=lease_ttl_s)
+        self.submission = self._start.submission = changed
+
+    def give_up(self) -> None:
+        """End what was started, none of which was granted."""
+        if self._start is None:
+            return
+        why = "the attempt was given up before a driver was granted"
+        self._in_time(partial(self._revoke, self._start.submission.files, why))
+        call_apart(partial(self.place.kill, None)).wait(self.killed.left_s(_KILL_S))
+
+    def _begun(self, echo: Callable[[str], object]) -> DriverStart:
+        """Return the start of the driver, which it begins if nothing has."""
+        if self.submission is None:
+            raise AssertionError("there is nothing to submit")
+        if self._start is None:
+            self._start = DriverStart(
+                place=self.place,
+                submission=self.submission,
+                limit=self.start_limit,
+                describe=self._handle,
+                killed=self.killed,
+                patience=self.patience,
+                echo=echo,
+            )
+            self._start.begin()
+        return self._start
 
     def poll(self, handle: Handle) -> Running | Ended | Unseen:
         """Return whether the driver may run, by what the folder proves."""

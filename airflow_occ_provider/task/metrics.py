@@ -62,6 +62,11 @@ def queue_wait(work: Work, seconds: float) -> None:
     _send(stats.timing, "hudi.queue_wait", timedelta(seconds=max(seconds, 0.0)), work._asdict())
 
 
+def standby(work: Work, seconds: float) -> None:
+    """Send for how long a driver stood by, before its lease or its end."""
+    _send(stats.timing, "hudi.standby", timedelta(seconds=max(seconds, 0.0)), work._asdict())
+
+
 def lease_age(work: Work, seconds: float) -> None:
     """Send how long a lease was held that has just been released."""
     _send(stats.timing, "hudi.lease_age", timedelta(seconds=max(seconds, 0.0)), work._asdict())

@@ -219,13 +219,18 @@ class LeaseTrigger(HudiTrigger):
                     await self._renew(queue, ticket, self.claim_ttl_ms)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class HudiAdmissionTrigger(LeaseTrigger):
     """A trigger that renews a queued request and fires when the lease is granted.
 
-    Event statuses: ``granted``, ``lost`` (the request expired: request again), ``timeout``, ``error``,
-    and ``full`` (the triggerer has no slot for another waiter: check again in ``again_s`` seconds). The
-    lease stays claimed for the task's next process.
+    Event statuses: ``granted``, ``next``, ``lost`` (the request expired: request again), ``timeout``,
+    ``error``, and ``full`` (the triggerer has no slot for another waiter: check again in ``again_s``
+    seconds). The lease stays claimed for the task's next process.
+
+    :param until_next: whether it also fires once only holders of leases block the request.
     """
+
+    until_next: bool = False
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, unless the waiters in this triggerer use all slots for waiters."""
@@ -260,11 +265,11 @@ class HudiAdmissionTrigger(LeaseTrigger):
             status = await in_thread(
                 self.lock_conn_id, queue.status, ticket, wake, age_s=self._period_s * RECENT
             )
-            if status.held:
+            if status.held or (self.until_next and status.is_next):
                 await self._renew(queue, ticket, self.claim_ttl_ms)
                 if await until_earliest(self._begun_s):  # the claim begins as the trigger fires
                     await self._renew(queue, ticket, self.claim_ttl_ms)
-                return {"status": "granted"}
+                return {"status": "granted" if status.held else "next"}
             if str(status) != logged:
                 logged = str(status)
                 self.log.info("Waiting: %s", logged)

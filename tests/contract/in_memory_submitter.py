@@ -53,6 +53,15 @@ class InMemorySubmitter:
         threading.Thread(target=self._run, args=(driver,), daemon=True).start()
         return handle
 
+    def stand_by(self, echo):
+        """Start nothing before the grant: a thread is there at once."""
+
+    def offer(self, payload, lease_ttl_s):
+        """Run the same job as without standby."""
+
+    def give_up(self):
+        """End nothing: nothing was started."""
+
     def feed(self, extensions):
         """Take no extensions: its drivers live without them."""
 

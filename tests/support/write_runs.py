@@ -24,7 +24,7 @@ class AttemptOf(write.Write):
 
     attempt_of: Callable = None
 
-    def attempt(self, preparation, admitted):
+    def attempt(self, preparation, admitted, standby=None):
         return self.attempt_of(self.run, admitted)
 
 

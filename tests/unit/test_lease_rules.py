@@ -15,6 +15,7 @@ from airflow_occ_provider.leases.rules import (
     QueuedRequest,
     Request,
     Scope,
+    all_hold,
     blockers,
     covering_lease,
 )
@@ -338,3 +339,20 @@ def test_a_name_that_is_not_understood_blocks_every_table(name):
     assert [one.queued for one in blockers(queued(OTHER, 1, *TRIPS), [unknown])] == [unknown]
     assert request_node.names_of_tables(["s3a://lake/trips"], [name]) == [name]
     assert request_node.related_names(REQUEST, [name]) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "hold"),
+    [
+        ([], True),
+        ([queued(OTHER, 1, part("p=1"))], True),
+        ([queued(OTHER, 1, part("p=1")), queued(TASK, 2, part("p=2"))], True),
+        ([queued(OTHER, 1, SHARED), queued(TASK, 2, SHARED)], True),
+        ([queued(OTHER, 1, part("p=1")), queued(TASK, 2, whole())], False),
+        ([queued(RUN, 1, whole()), queued(TASK, (1, 2), part("p=1"))], True),  # under the run's lease
+    ],
+)
+def test_a_request_is_next_if_all_before_it_hold(line, hold):
+    assert all_hold(line) is hold
+    mine = queued(("d", "z", "t"), 9, whole())
+    assert Status(blockers(mine, line)).is_next is hold

@@ -136,6 +136,25 @@ def test_the_next_is_woken_by_the_release_and_renews_until_then(hook):
     assert asyncio.run(wait()) == {"status": "granted"}
 
 
+def test_a_waiter_whose_driver_stands_by_is_woken_once_only_holders_are_before_it(hook):
+    line, first = ask(hook, "r1")
+    _, second = ask(hook, "r2")
+    _, third = ask(hook, "r3")
+
+    async def wait():
+        waiter = trigger(third)
+        waiter.until_next = True
+        waiting = asyncio.create_task(first_event(waiter))
+        await renewals(hook, third, 3)
+        assert not waiting.done()
+        assert line.release(first)
+        return await waiting
+
+    assert asyncio.run(wait()) == {"status": "next"}
+    assert not line.status(third).held
+    assert line.status(second).held
+
+
 def test_one_session_serves_every_trigger_of_a_connection(hook):
     line, first = ask(hook, "r0")
     tickets = [ask(hook, f"r{n}", ["a"])[1] for n in range(1, 8)]

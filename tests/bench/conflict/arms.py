@@ -17,6 +17,7 @@ class Arm:
     :param in_job_retries: how often Hudi itself repeats a refused write.
     :param pool: slots of its own, if it has fewer than the machine.
     :param ours: whether the provider's operator runs it, and then how it knows what it changes.
+    :param stands_by: whether the driver of the next task in the queue is started before its lease.
     :param without: what the operator is to do without, so that the others show what that gains.
     """
 
@@ -27,6 +28,7 @@ class Arm:
     pool: int | None = None
     ours: Literal["", "no scopes", "learned", "scopes"] = ""
     without: Literal["", "early stop", "giving way", "hints", "preflight"] = ""
+    stands_by: bool = False
 
     @property
     def is_scheduled(self) -> bool:
@@ -48,6 +50,7 @@ ARMS = {
         Arm("i", "HudiWriteOperator, no hints", ours="no scopes", without="hints"),
         Arm("j", "HudiWriteOperator, no preflight", ours="no scopes", without="preflight"),
         Arm("k", "HudiWriteOperator, no early stop", ours="no scopes", without="early stop"),
+        Arm("l", "HudiWriteOperator, scope, standby", ours="scopes", stands_by=True),
     )
 }
 BY_HAND = tuple(letter for letter, arm in ARMS.items() if not arm.ours)

@@ -92,7 +92,7 @@ def exclusive_s(run: Run) -> dict[str, float]:
 def start_up_s(run: Run) -> dict[str, float]:
     """Return the seconds from each committed driver's start to its write, without refused writes."""
     return {
-        job.writer: one.requested_s - one.start_s - one.refused_s
+        job.writer: one.requested_s - one.start_s - one.refused_s - one.stood_by_s
         for job, one in _first_commits(run)
         if one.requested_s is not None
     }

@@ -38,6 +38,7 @@ class Event:
     :param requested_s: when Hudi requested the instant of the write that is in the table.
     :param completed_s: when Hudi completed it. Both are ``None`` without a commit, or if its rows are
         gone.
+    :param stood_by_s: how long the driver waited for the lease of its job.
     """
 
     writer: str
@@ -50,11 +51,12 @@ class Event:
     outcome: str = ""
     requested_s: float | None = None
     completed_s: float | None = None
+    stood_by_s: float = 0.0
 
     @property
     def seconds(self) -> float:
-        """How long the driver ran."""
-        return self.end_s - self.start_s
+        """How long the driver ran, without its time on standby."""
+        return self.end_s - self.start_s - self.stood_by_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow.sdk.exceptions import TaskDeferred
@@ -21,6 +21,7 @@ from airflow_occ_provider.attempts import write
 from airflow_occ_provider.attempts.guards.early_stop import EarlierWriter
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.task import metrics
 from tests.bench.conflict.arms import Arm
 from tests.bench.conflict.events import Event, Job
 from tests.bench.conflict.place import CONF, JOB, MEMORY, TIMES_VARIABLE, Place
@@ -71,7 +72,7 @@ def signature_of(job: Job, run_id: str) -> Signature:
     return Signature(run_id, DAG_ID, run_id, job.writer, site=SITE)
 
 
-_POLICIES = {
+_POLICIES: dict[tuple[str, str], dict[str, Any]] = {
     ("learned", ""): {"learn_scope": True},
     ("no scopes", "early stop"): {"early_stop": "off"},
     ("no scopes", "preflight"): {"preflight_timeout": 0},
@@ -95,7 +96,7 @@ def operator_of(
         table=table,
         lock_conn_id=LOCK,
         scope=list(job.partitions) if arm.ours == "scopes" else None,
-        policy=_POLICIES.get((arm.ours, arm.without)),
+        policy={**_POLICIES.get((arm.ours, arm.without), {}), "standby": arm.stands_by},
         **more,
     )
 
@@ -108,6 +109,10 @@ class Task:
     job: Job
     arm: Arm
     _store: Store = field(default_factory=Store, init=False)
+    _stood_by_s: list[float] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        metrics.standby = lambda _, seconds: self._stood_by_s.append(seconds)
 
     def run(self) -> None:
         """Run it until it succeeds, or its retry policy gives it up."""
@@ -160,7 +165,8 @@ class Task:
             is_own = place == len(spans)
             word = ("committed" if committed else str(outcome)) if is_own else "clean"
             event = Event(self.job.writer, number, start_s, end_s, is_own and committed, outcome=word)
-            self.place.keep(event)
+            self.place.keep(replace(event, stood_by_s=sum(self._stood_by_s) if is_own else 0.0))
+        self._stood_by_s.clear()
 
     def _operator(self) -> HudiWriteOperator:
         return operator_of(self.job, self.place.table, self.place.arguments(self.job), self.arm)

@@ -1,0 +1,63 @@
+"""Real Spark and Hudi: a driver on standby warms up, and writes once its lease is held."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from airflow_occ_provider.attempts.write_spec import WritePolicy
+from airflow_occ_provider.leases.lease import Terms
+from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.standalone import (
+    PlainLocks,
+    Program,
+    PythonFile,
+    SparkSubmit,
+    StorageLeases,
+    WriteSpec,
+    ZookeeperAccess,
+    ZookeeperLock,
+)
+from tests.support.observed import processes_in, until
+from tests.support.via_runs import instants
+
+pytestmark = pytest.mark.real
+JOB = Path(__file__).parents[1] / "jobs" / "gated_write.py"
+
+
+def test_a_warm_driver_commits_once_and_leaves_no_trace_of_its_warm_up(
+    hudi_stack, tmp_path, monkeypatch, caplog
+):
+    caplog.set_level(logging.INFO)
+    scratch, table = tmp_path / "scratch", tmp_path / "lake" / "t"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    leases = StorageLeases(str(tmp_path / "leases"), ttls=Terms(60_000, 600_000), poll_s=1)
+    locks = PlainLocks(ZookeeperLock(ZookeeperAccess(hudi_stack.zookeeper.hosts)), leases)
+    variables = {**hudi_stack.environment, "TMPDIR": str(scratch)}
+    spark = SparkSubmit("local[2]", environment=variables)
+    program = Program("trips", locks=locks, spark=spark, journals=tmp_path / "journals")
+    queue = locks.leases()
+    holder = queue.request(
+        Request("holder", Owner(("holder", "1", "write")), (Scope.of(str(table), None),), 600_000)
+    )
+    spec = WriteSpec(str(table), PythonFile(str(JOB), (str(table),)), policy=WritePolicy(standby=True))
+    results = []
+    writing = threading.Thread(target=lambda: results.append(program.write(spec, "1")), daemon=True)
+    writing.start()
+    until(lambda: [*scratch.rglob("hello.*")] or not writing.is_alive(), "a warm driver")
+    assert not table.exists()
+    queue.release(holder)
+    writing.join(900)
+    assert instants(table) == [results[0]["instant"]]
+    assert "the driver stood by for" in caplog.text
+    assert "did not warm up" not in caplog.text
+    assert "airflow_occ_standby" in caplog.text  # in Hudi's log
+    assert queue.requests() == ()
+    queue.close()
+    until(lambda: not processes_in(scratch), "the end of all processes")
+    assert not [path for path in scratch.rglob("*") if "standby" in path.name or "hello" in path.name]
