@@ -32,7 +32,7 @@ from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 
 _OF_A_ROLLBACK = (
-    "find who wrote with single-writer settings just before that rollback and give it HudiWriteOperator"
+    "find what wrote with single-writer settings just before that rollback and give it HudiWriteOperator"
 )
 _OF_NOBODY = "find what removes the table's files besides Hudi, such as a storage's lifecycle rule"
 MOST_BEFORE = 1000

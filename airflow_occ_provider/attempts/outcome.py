@@ -62,6 +62,8 @@ class Meaning:
         or the heartbeat took the work.
     :param explains_clean: whether a failed clean whose log shows it is refused with this error, not with
         a ``FenceError``.
+    :param writers_refuse: whether a pending write may refuse the next try, too.
+    :param clusterings_refuse: whether a pending clustering may. Early detection ignores its plan.
     """
 
     remedy: str
@@ -72,6 +74,8 @@ class Meaning:
     is_conflict: bool = False
     is_wasted: bool = False
     explains_clean: bool = False
+    writers_refuse: bool = True
+    clusterings_refuse: bool = True
 
 
 MEANINGS: Mapping[Outcome, Meaning] = MappingProxyType(
@@ -84,6 +88,7 @@ MEANINGS: Mapping[Outcome, Meaning] = MappingProxyType(
             error=errors.WriteConflictError,
             is_conflict=True,
             is_wasted=True,
+            clusterings_refuse=False,
         ),
         Outcome.COMMIT_CONFLICT: Meaning(
             "Run the job again: another writer committed the same files first.",
@@ -101,7 +106,7 @@ MEANINGS: Mapping[Outcome, Meaning] = MappingProxyType(
             is_wasted=True,
         ),
         Outcome.LOCK_TIMEOUT: Meaning(
-            "Look who holds Hudi's lock and whether its service answers; run again.",
+            "Look which writer holds Hudi's lock and whether its service answers; run again.",
             title="Lock time-out",
             error=errors.LockTimeoutError,
             is_wasted=True,
@@ -135,6 +140,7 @@ MEANINGS: Mapping[Outcome, Meaning] = MappingProxyType(
             has_rival=True,
             is_conflict=True,
             is_wasted=True,
+            writers_refuse=False,
         ),
         Outcome.MISCONFIGURATION: Meaning(
             "Correct the setting that the lines name; running again does not help.",
@@ -152,7 +158,7 @@ MEANINGS: Mapping[Outcome, Meaning] = MappingProxyType(
             "Correct the job's own error.", title="Job error", error=errors.JobError
         ),
         Outcome.KILLED: Meaning(
-            "Find out who killed the driver (memory limit, operator, host); run again.",
+            "Find out what killed the driver (memory limit, operator, host); run again.",
             title="Killed",
             error=errors.DriverKilledError,
             explains_clean=True,

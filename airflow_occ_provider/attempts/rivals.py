@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal, now_ms
-from airflow_occ_provider.attempts.outcome import UNSIGNED, Outcome, listed
+from airflow_occ_provider.attempts.outcome import MEANINGS, UNSIGNED, listed
 from airflow_occ_provider.attempts.record import PreflightRecord
 from airflow_occ_provider.attempts.scope import Claim, prefers_writers
 from airflow_occ_provider.attempts.settle import Settlement
@@ -123,12 +123,12 @@ def pending_rivals(
     :param own_times: requested times of the task run's own instants.
     :param clusterings: whether a pending clustering may refuse the attempt.
     """
-    refused = settlement.outcome is Outcome.CLUSTERING_CONFLICT
-    clusterings = clusterings and settlement.outcome is not Outcome.EARLY_CONFLICT
+    meaning = MEANINGS[settlement.outcome]
     try:
         snapshot = table.snapshot(missing_ok=True)
-        operations = pending_clusterings(snapshot, rule) if clusterings else []
-        operations += [] if refused else living_writers(table, snapshot, rule)
+        may_refuse = clusterings and meaning.clusterings_refuse
+        operations = pending_clusterings(snapshot, rule) if may_refuse else []
+        operations += living_writers(table, snapshot, rule) if meaning.writers_refuse else []
     except TableUnreadableError:
         return ()  # the next try runs at once, as if none were pending
     rivals = [operation for operation in operations if operation.instant.time not in own_times]

@@ -223,7 +223,10 @@ class DriverStart:
             )
 
     def begin(self) -> None:
-        """Begin the place's call in a thread of its own: it may last as long as the driver."""
+        """Begin the place's call in a thread of its own.
+
+        It may last as long as the driver.
+        """
         threading.Thread(target=self._run, daemon=True, name="start-driver").start()
 
     def _run(self) -> None:

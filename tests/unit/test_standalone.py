@@ -255,3 +255,17 @@ def test_a_lock_by_its_options_is_known_to_the_leases_of_the_same_service(lock, 
         for name, value in lock.options("/check").items()
     }
     assert PlainLocks(GivenLock(elsewhere), leases).lease_backend != given
+
+
+def test_the_service_of_leases_is_known_by_any_of_its_servers():
+    leases = ZookeeperLeases(ZookeeperAccess("z1:2181,z2:2181/a"))
+    for hosts in ("z2:2181,z1:2181/a", "Z2/a/", "z3:1, z1:2181/a"):
+        lock = ZookeeperLock(ZookeeperAccess(hosts), "/locks")
+        assert PlainLocks(GivenLock(lock.options("/check")), leases).lease_backend.locks_root == "/locks"
+    for hosts in ("z1:2181,z2:2181", "z1:2182/a", "z3/a"):
+        lock = ZookeeperLock(ZookeeperAccess(hosts), "/locks")
+        assert PlainLocks(GivenLock(lock.options("/check")), leases).lease_backend.locks_root == ""
+    leases = MetastoreLeases(MetastoreAccess("thrift://h1:9083,thrift://h2:9083"))
+    for uris, heartbeat_ms in (("thrift://h2", 7), ("h1:9083", 7), ("thrift://h2:1", 0)):
+        lock = MetastoreLock(MetastoreAccess(uris), heartbeat_ms=7)
+        assert PlainLocks(lock, leases).lease_backend.heartbeat_ms == heartbeat_ms

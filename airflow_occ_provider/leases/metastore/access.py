@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from airflow_occ_provider.errors import ConfigurationError
@@ -41,6 +41,14 @@ class MetastoreAccess:
         :raises ConfigurationError: if an address is invalid or missing.
         """
         return [_address(uri.strip()) for uri in self.uris.strip(" ,").split(",")]
+
+    def is_same_service(self, uris: str) -> bool:
+        """Whether other addresses have a server in common with these.
+
+        :param uris: of a metastore; empty for none.
+        """
+        others = replace(self, uris=uris).addresses if uris else []
+        return not set(self.addresses).isdisjoint(others)
 
 
 def _address(uri: str) -> tuple[str, int]:

@@ -69,7 +69,7 @@ class MetastoreLeases:
     def beside(self, lock: HudiLock) -> MetastoreLeases:
         """Return leases that know the database and the heartbeats of Hudi's lock."""
         options = lock.options("/check")
-        is_here = options.get(METASTORE_URIS) == self.access.uris
+        is_here = self.access.is_same_service(options.get(METASTORE_URIS, ""))
         heartbeat_ms = options.get(LOCK_HEARTBEAT_MS, "") if is_here else ""
         return replace(
             self,

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 from airflow_occ_provider.errors import ConfigurationError
 
+_DEFAULT_PORT = 2181
+_OWN_PORT = re.compile(r":\d+$")
 _PORT = re.compile(r":\d+(?:/|$)")
 # A word before "://", or another separator than a comma, would be a server or a part of the chroot.
 _SERVER = re.compile(r"(?:[\w.-]+|\[[\da-f:.]+(?:%[\w.-]+)?\])(?::\d+)?", re.IGNORECASE)
@@ -39,6 +41,20 @@ def connect_string(hosts: str, port: int | None = None) -> str:
     collected, _ = collect_hosts(named)
     chroot = f"/{chroot.strip('/')}" if chroot.strip("/") else ""
     return ",".join(_text(host, number) for host, number in collected) + chroot
+
+
+def is_one_ensemble(hosts: str, others: str) -> bool:
+    """Whether two connect strings have a server and the chroot in common."""
+    (servers, chroot), (other_servers, other_chroot) = map(_parts, (hosts, others))
+    return chroot == other_chroot and not servers.isdisjoint(other_servers)
+
+
+def _parts(hosts: str) -> tuple[frozenset[str], str]:
+    """Return the servers of a connect string, each with its port, and the chroot."""
+    servers, _, chroot = hosts.partition("/")
+    names = (server.strip().lower() for server in servers.split(","))
+    with_ports = (name if _OWN_PORT.search(name) else f"{name}:{_DEFAULT_PORT}" for name in names)
+    return frozenset(with_ports), chroot.strip("/ ")
 
 
 def _server(text: str) -> tuple[str, int | None]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.options import ZOOKEEPER_BASE_PATH, ZOOKEEPER_URL
 from airflow_occ_provider.leases.lease import Terms
-from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
+from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess, is_one_ensemble
 
 if TYPE_CHECKING:
     from airflow_occ_provider.leases.backend import HudiLock
@@ -41,7 +41,7 @@ class ZookeeperLeases:
         """Return leases that know the base path of Hudi's lock, which may not overlap."""
         options = lock.options("/check")
         base_path = options.get(ZOOKEEPER_BASE_PATH, "")
-        if options.get(ZOOKEEPER_URL) == self.access.hosts:
+        if is_one_ensemble(options.get(ZOOKEEPER_URL, ""), self.access.hosts):
             return replace(self, locks_root=base_path)
         refuse_overlap(self.root, base_path)
         return self
