@@ -27,7 +27,7 @@ _LOOK_S = 0.3
 class Standby:
     """A driver of this host on standby; none is started before it is looked at.
 
-    As a block it ends one that was not granted.
+    As a block it ends one that was not offered its job; from then on its attempt ends it.
 
     :param job: that it is to run.
     :param options: of the attempt, as far as they are known.
@@ -43,6 +43,7 @@ class Standby:
     log: Any
     _driver: Driver | None = field(default=None, init=False)
     _begun_s: float = field(default=0.0, init=False)
+    _is_offered: bool = field(default=False, init=False)
     _folder: ExitStack = field(default_factory=ExitStack, init=False)
 
     def __enter__(self) -> Self:
@@ -55,7 +56,7 @@ class Standby:
         trace: TracebackType | None,
     ) -> None:
         with self._folder:
-            if self._driver and self._driver.handle is None:
+            if self._driver and not self._is_offered:
                 self._driver.submitter.give_up()
                 self.on_over(self._stood_by_s)
 
@@ -78,6 +79,7 @@ class Standby:
         :param options: of the attempt.
         """
         if self._driver:
+            self._is_offered = True
             self.on_over(self._stood_by_s)
             self.log.info("The lease is held; the driver stood by for %.0f s.", self._stood_by_s)
             self._driver.submitter.offer(private_payload(job, options), job.lease_ttl_s)

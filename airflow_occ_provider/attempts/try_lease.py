@@ -134,9 +134,11 @@ class AdmissionRequest:
                 left_s = (self._deadline_ms(ticket, status) - now_ms()) / 1000
                 standby.look_until(changed, min(period_s, left_s))
                 changed.clear()
-                with suppress(LockUnreachableError):  # asked again, until the request is lost
+                try:
                     self.service.renew(ticket, self.terms.ttl_ms)
                     status = self.service.status(ticket, changed.set)
+                except LockUnreachableError as error:  # asked again, until the request is lost
+                    self.log.warning("Retrying: %s", error.message)
         except BaseException:
             with suppress(OccError):
                 self.service.release(ticket)
@@ -278,7 +280,11 @@ class TryLease:
                 yield Admitted(scope, begun.order_token, is_fenced, loss=_lost(begun))
                 return
             if standby and status.is_next:
-                status = request.held(ticket, status, standby)
+                try:
+                    status = request.held(ticket, status, standby)
+                except LeaseLostError as error:
+                    self.log.info("The request is queued again: %s", error.message)
+                    scope, ticket, status = self._requested(claim, options, request, is_held=False)
             if not status.held:
                 raise WaitNeeded(request.keep(ticket, status, until_next=standby is not None))
             if begun is None:

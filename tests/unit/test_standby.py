@@ -11,6 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from airflow_occ_provider import standalone
+from airflow_occ_provider.attempts.task_run import Measures
 from airflow_occ_provider.attempts.write_spec import WritePolicy
 from airflow_occ_provider.errors import AdmissionTimeoutError, NotSubmittedError
 from airflow_occ_provider.in_driver import run_main, standby
@@ -76,10 +78,12 @@ def queued(tmp_path, monkeypatch):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    made = []
+    made, waits = [], []
+    monkeypatch.setattr(standalone._Try, "measures", Measures(standby=waits.append))
 
     def queued(script=STAND_IN):
         made.append(Queued(tmp_path, script))
+        made[-1].waits = waits
         return made[-1]
 
     yield queued
@@ -130,6 +134,7 @@ def test_the_next_tasks_driver_waits_without_a_grant_and_commits_with_the_lease(
     ours.queue.release(ours.holder)
     assert writing.result()["instant"]
     assert "the driver stood by for" in caplog.text
+    assert len(ours.waits) == 1
     assert ours.queue.requests() == ()
 
 
@@ -146,6 +151,20 @@ def test_only_the_next_task_has_a_driver(queued, tmp_path, caplog):
     assert writing.result()["instant"]
 
 
+def test_a_request_that_is_lost_meanwhile_is_queued_again_without_the_driver(queued, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    ours = queued()
+    writing = Beside(ours.write)
+    writing.until(lambda: "hello.stand_in" in files(tmp_path), "a driver on standby")
+    (lost,) = [other for other in ours.queue.requests() if other.request.id != "holder"]
+    ours.queue.revoke(lost, "a person")
+    writing.until(lambda: len(ours.waits) == 1, "the end of the driver")
+    writing.until(lambda: caplog.text.count("Next in the queue") == 2, "another driver")
+    ours.queue.release(ours.holder)
+    assert writing.result()["instant"]
+    assert "The request is queued again" in caplog.text
+
+
 def test_by_default_no_driver_waits(queued, tmp_path):
     ours = queued()
     with pytest.raises(AdmissionTimeoutError):
@@ -159,6 +178,7 @@ def test_a_wait_that_times_out_ends_the_driver_and_withdraws_the_request(queued,
     with pytest.raises(AdmissionTimeoutError, match=r"not admitted within 0:00:03"):
         ours.write(wait_timeout=timedelta(seconds=3))
     assert "Next in the queue" in caplog.text
+    assert len(ours.waits) == 1
     assert [queued.request.id for queued in ours.queue.requests()] == ["holder"]
 
 
