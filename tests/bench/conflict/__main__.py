@@ -2,7 +2,8 @@
 
 Some writers of one table run in six ways (see ``arms``), on three workloads, on three slots of this
 machine. Each round runs all ways on the same jobs, the next one in the reverse order; ``--arms`` takes
-others, such as those without one of the means against lost work. ``CHECK=1`` makes it a test.
+others, such as those without one of the means against lost work. ``--workloads short --arms dfl`` is
+about drivers on standby. ``CHECK=1`` makes it a test.
 ``--smoke`` is one round of a small *hot* in four ways; ``--airflow`` runs ours on it, beside the same
 writers as tasks of a real Airflow; ``--from`` reads the raw data of earlier runs.
 
@@ -37,8 +38,14 @@ from tests.bench.harness import Goal, conclude
 OUTPUT = Path("build/bench-conflict")
 SMOKE = Size(writers=3, pause_s=4.0)
 USUAL = Size(writers=4, pause_s=40.0)
-FULL = {"hot": Size(writers=3, pause_s=110.0), "mixed": USUAL, "skewed": USUAL}
+FULL = {
+    "hot": Size(writers=3, pause_s=110.0),
+    "mixed": USUAL,
+    "skewed": USUAL,
+    "short": Size(writers=6, pause_s=15.0),
+}
 USUAL_ARMS = "abcdef"
+USUAL_WORKLOADS = ("hot", "mixed", "skewed")
 ROWS = 20_000
 
 
@@ -135,7 +142,7 @@ def _arguments() -> argparse.Namespace:
     )
     arguments = parser.parse_args()
     arguments.arms = arguments.arms or ("adef" if arguments.smoke else USUAL_ARMS)
-    arguments.workloads = arguments.workloads or (["hot"] if arguments.smoke else list(WORKLOADS))
+    arguments.workloads = arguments.workloads or (["hot"] if arguments.smoke else list(USUAL_WORKLOADS))
     if not set(arguments.arms) <= ARMS.keys():
         parser.error(f"--arms takes the letters {''.join(ARMS)}")
     return arguments

@@ -11,9 +11,9 @@ from tests.bench.harness import Goal
 
 Summaries = Mapping[tuple[str, str], Summary]
 RETRYING = ("a", "b", "c")
-POOL, UNSCOPED, SCOPED, LEARNED = "d", "e", "f", "g"
+POOL, UNSCOPED, SCOPED, LEARNED, STANDBY = "d", "e", "f", "g", "l"
 MOST_WASTE_SCOPED, MOST_WASTE_HOT, SHARE_OF_BEST = 0.02, 0.25, 1 / 3
-MOST_STRETCH = 1.10
+MOST_STRETCH, MOST_OF_POOL = 1.10, 0.75
 BEHIND_WASTE, BEHIND_MAKESPAN = 0.02, 1.05
 
 
@@ -23,7 +23,7 @@ def goals(found: Summaries) -> list[Goal]:
     return [
         goal
         for workload in workloads
-        for part in (_bound, _scoped, _unscoped, _beside_the_best, _rows)
+        for part in (_bound, _scoped, _unscoped, _standby, _beside_the_best, _rows)
         for goal in part(workload, found)
     ]
 
@@ -58,6 +58,13 @@ def _unscoped(workload: str, found: Summaries) -> Iterator[Goal]:
         yield Goal(f"{workload} (e): defeats of the long writer", ours.defeats_of_long, 0, unit="")
 
 
+def _standby(workload: str, found: Summaries) -> Iterator[Goal]:
+    ours, pool = found.get((workload, STANDBY)), found.get((workload, POOL))
+    if workload == "short" and ours and pool:
+        below = relative_makespan(ours, pool).value
+        yield Goal("short (l): makespan / that of (d)", below, at_most=MOST_OF_POOL)
+
+
 def _beside_the_best(workload: str, found: Summaries) -> Iterator[Goal]:
     """Compare with the best of those by hand, outside the confidence interval.
 
@@ -80,7 +87,7 @@ def _beside_the_best(workload: str, found: Summaries) -> Iterator[Goal]:
 
 
 def _rows(workload: str, found: Summaries) -> Iterator[Goal]:
-    for arm in (UNSCOPED, SCOPED, LEARNED):
+    for arm in (UNSCOPED, SCOPED, LEARNED, STANDBY):
         if ours := found.get((workload, arm)):
             wrong = ours.lost + ours.doubled + ours.unfinished
             yield Goal(f"{workload} ({arm}): lost, doubled, given up", wrong, at_most=0, unit="")

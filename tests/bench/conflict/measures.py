@@ -69,6 +69,11 @@ def makespan_s(run: Run) -> float:
     return max((one.end_s for one in run.events), default=0.0)
 
 
+def standby_s(run: Run) -> float:
+    """Return the seconds for which drivers waited for their leases."""
+    return sum(one.stood_by_s for one in run.events)
+
+
 def stretch(run: Run, bound_s: float) -> float:
     """Return the makespan in units of its lower bound; infinite if a writer gave up."""
     return makespan_s(run) / bound_s if bound_s and not unfinished(run) else float("inf")

@@ -21,6 +21,7 @@ class Summary:
     :param makespan_s: of its runs on average.
     :param stretch: makespan over its lower bound.
     :param tries: writes begun per commit.
+    :param standby_s: for which drivers waited for leases, in a run on average.
     :param lost: rows that are missing, in all runs.
     :param doubled: rows that are there more than once.
     :param unfinished: writers that gave up.
@@ -34,6 +35,7 @@ class Summary:
     makespan_s: Interval
     stretch: Interval
     tries: Interval
+    standby_s: float
     lost: int
     doubled: int
     unfinished: int
@@ -54,6 +56,7 @@ def summarize(workload: str, arm: str, runs: Sequence[Run], bounds_s: Mapping[Ro
         interval(fmean, [[measures.makespan_s(run)] for run in runs]),
         interval(fmean, [[measures.stretch(run, bounds_s[round_of(run)])] for run in runs]),
         interval(measures.tries_per_commit, writers),
+        fmean(measures.standby_s(run) for run in runs),
         sum(run.lost for run in runs),
         sum(run.doubled for run in runs),
         sum(map(measures.unfinished, runs)),

@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from tests.bench.conflict.arms import ARMS
 from tests.bench.conflict.summary import Summary
 
-_HEAD = ("waste", "makespan", "over the bound", "tries / commit", "lost", "doubled", "given up")
+_HEAD = (
+    "waste",
+    "makespan",
+    "over the bound",
+    "tries / commit",
+    "standby",
+    "lost",
+    "doubled",
+    "given up",
+)
 
 
 def table(found: Mapping[tuple[str, str], Summary]) -> str:
@@ -29,12 +38,13 @@ def _row(one: Summary) -> str:
         f"{one.makespan_s.value:.0f} s",
         str(one.stretch),
         str(one.tries),
+        f"{one.standby_s:.0f} s",
         *map(str, (one.lost, one.doubled, one.unfinished)),
     )
 
 
 def _line(name: str, *cells: str) -> str:
-    widths = (20, 10, 20, 20, 6, 9, 10)
+    widths = (20, 10, 20, 20, 9, 6, 9, 10)
     return f"  {name:<36}" + "".join(
         f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)
     )

@@ -18,7 +18,7 @@ _SPREAD = 0.2  # of a job's pause, in either direction
 class Size:
     """How large the workloads are.
 
-    :param writers: of *hot*; *mixed* and *skewed* have half as many again.
+    :param writers: of *hot* and *short*; *mixed* and *skewed* have half as many again.
     :param pause_s: of a usual job.
     """
 
@@ -34,6 +34,11 @@ class Size:
 def hot(size: Size, rng: random.Random) -> list[Job]:
     """All write one partition."""
     return [_job(number, (HOT,), size, rng) for number in range(size.writers)]
+
+
+def short(size: Size, rng: random.Random) -> list[Job]:
+    """All write one partition, and each is over soon: most of the time is start-up."""
+    return hot(size, rng)
 
 
 def mixed(size: Size, rng: random.Random) -> list[Job]:
@@ -62,6 +67,7 @@ WORKLOADS: dict[str, Callable[[Size, random.Random], list[Job]]] = {
     "hot": hot,
     "mixed": mixed,
     "skewed": skewed,
+    "short": short,
 }
 
 
