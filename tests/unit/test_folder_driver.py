@@ -270,6 +270,40 @@ def test_a_task_that_is_ended_does_not_wait_for_a_driver(folder):
         submitter.submit(lambda _: None)
 
 
+def test_a_driver_on_standby_runs_what_is_offered_last(folder):
+    driver = FolderDriverOfTest(folder, "n1")
+    service = Service(driver)
+    service.lines = ["warming up\n"]
+    submitter, printed = offering(folder, service), []
+    for _ in range(3):
+        submitter.stand_by(printed.append)
+    assert service.has_started.wait(30)
+    assert printed == ["warming up\n"]
+    assert len(service.calls) == 1
+    assert not (folder / "grant").exists()
+    submitter.offer(b'{"job": 2}', 30.0)
+    handle = submitter.submit(lambda _: None)
+    service.join()
+    assert len(service.calls) == 1
+    assert handle.facts["payload"] == contract.digest(b'{"job": 2}')
+    assert handle.facts["lease_ttl_s"] == 30.0
+
+
+def test_a_task_that_is_ended_has_no_driver_on_standby(folder):
+    service = Service()
+    submitter = offering(folder, service)
+    submitter.give_up()
+    assert not service.ended
+    assert not (folder / "revoked").exists()
+    submitter.stand_by(lambda _: None)
+    submitter.killed.set()
+    with pytest.raises(NotSubmittedError, match="asked to stop"):
+        submitter.stand_by(lambda _: None)
+    submitter.give_up()
+    assert service.ended
+    assert (folder / "revoked").exists()
+
+
 def test_facts_are_returned_once_and_the_end_last(folder):
     driver, submitter, handle = granted(folder)
     assert submitter.read(handle, 0) == []
