@@ -27,7 +27,7 @@ _LOOK_S = 0.3
 class Standby:
     """A driver of this host on standby; none is started before it is looked at.
 
-    As a block it ends one that was not offered its job; from then on its attempt ends it.
+    As a block it ends one that was not granted; one that was, its attempt ends.
 
     :param job: that it is to run.
     :param options: of the attempt, as far as they are known.
@@ -56,9 +56,10 @@ class Standby:
         trace: TracebackType | None,
     ) -> None:
         with self._folder:
-            if self._driver and not self._is_offered:
+            if self._driver and self._driver.handle is None:
                 self._driver.submitter.give_up()
-                self.on_over(self._stood_by_s)
+                if not self._is_offered:
+                    self.on_over(self._stood_by_s)
 
     def look_until(self, changed: threading.Event, longest_s: float) -> None:
         """Start the driver once, and log what it prints until an event.
@@ -69,20 +70,21 @@ class Standby:
         driver = self._driver or self._started()
         until_s = time.monotonic() + longest_s
         while not changed.is_set() and time.monotonic() < until_s:
-            driver.submitter.stand_by(driver.echo)
-            changed.wait(_LOOK_S)
+            if not driver.submitter.stand_by(driver.echo):
+                changed.wait(_LOOK_S)
 
     def offered(self, job: SparkJob, options: Mapping[str, str]) -> Driver | None:
         """Return the driver, to be submitted; ``None`` if none was started.
 
         :param job: with what the lease says of it.
         :param options: of the attempt.
+        :raises NotSubmittedError: if it has ended, or the task was asked to stop.
         """
         if self._driver:
+            self._driver.submitter.offer(private_payload(job, options), job.lease_ttl_s)
             self._is_offered = True
             self.on_over(self._stood_by_s)
             self.log.info("The lease is held; the driver stood by for %.0f s.", self._stood_by_s)
-            self._driver.submitter.offer(private_payload(job, options), job.lease_ttl_s)
         return self._driver
 
     @property

@@ -102,12 +102,13 @@ class Submitter(Protocol):
         :param echo: takes each line that is printed meanwhile.
         """
 
-    def stand_by(self, echo: Callable[[str], object]) -> None:
+    def stand_by(self, echo: Callable[[str], object]) -> bool:
         """Have the driver started once, which does nothing before ``submit``.
 
         It is called again and again.
 
-        :param echo: takes each line that has been printed since the last call.
+        :param echo: takes some of the lines that have been printed since the last call.
+        :return: whether there was any.
         :raises NotSubmittedError: if the start has failed, or the task was asked to stop.
         """
 
@@ -115,6 +116,7 @@ class Submitter(Protocol):
         """Take what the driver on standby is to run, as it is decided now.
 
         :param lease_ttl_s: for how long each extension of the lease lasts on which its commits depend.
+        :raises NotSubmittedError: if the driver has ended, or the task was asked to stop.
         """
 
     def give_up(self) -> None:

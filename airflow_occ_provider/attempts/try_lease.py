@@ -125,20 +125,24 @@ class AdmissionRequest:
     def held(self, ticket: Ticket, status: Status, standby: Standby) -> Status:
         """Wait in this process, with a driver on standby; return the held status.
 
-        :raises AdmissionTimeoutError: if the wait has timed out. The request is withdrawn, as after any
-            other error.
+        The request is withdrawn after any error.
+
+        :raises AdmissionTimeoutError: if the wait has timed out.
+        :raises LeaseLostError: if the request is lost.
+        :raises NotSubmittedError: if the driver cannot be started, or has ended.
         """
         changed, period_s = threading.Event(), self.terms.ttl_ms / 1000 / RENEWALS_PER_TTL
         try:
             while not status.held:
-                left_s = (self._deadline_ms(ticket, status) - now_ms()) / 1000
-                standby.look_until(changed, min(period_s, left_s))
                 changed.clear()
                 try:
                     self.service.renew(ticket, self.terms.ttl_ms)
                     status = self.service.status(ticket, changed.set)
                 except LockUnreachableError as error:  # asked again, until the request is lost
                     self.log.warning("Retrying: %s", error.message)
+                if not status.held:
+                    left_s = (self._deadline_ms(ticket, status) - now_ms()) / 1000
+                    standby.look_until(changed, min(period_s, left_s))
         except BaseException:
             with suppress(OccError):
                 self.service.release(ticket)
@@ -280,11 +284,7 @@ class TryLease:
                 yield Admitted(scope, begun.order_token, is_fenced, loss=_lost(begun))
                 return
             if standby and status.is_next:
-                try:
-                    status = request.held(ticket, status, standby)
-                except LeaseLostError as error:
-                    self.log.info("The request is queued again: %s", error.message)
-                    scope, ticket, status = self._requested(claim, options, request, is_held=False)
+                status = request.held(ticket, status, standby)
             if not status.held:
                 raise WaitNeeded(request.keep(ticket, status, until_next=standby is not None))
             if begun is None:

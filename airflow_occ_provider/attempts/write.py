@@ -20,7 +20,7 @@ from airflow_occ_provider.attempts.earlier_tries import (
     refuse_deaths,
 )
 from airflow_occ_provider.attempts.identity import run_part
-from airflow_occ_provider.attempts.jobs import spark_job, work_digest
+from airflow_occ_provider.attempts.jobs import MainClass, spark_job, work_digest
 from airflow_occ_provider.attempts.journal import Journal, known_state
 from airflow_occ_provider.attempts.learned_scope import learn, with_hint
 from airflow_occ_provider.attempts.locks import LockConnection
@@ -47,6 +47,7 @@ from airflow_occ_provider.attempts.waits import (
 )
 from airflow_occ_provider.attempts.write_attempt import WriteAttempt
 from airflow_occ_provider.attempts.write_spec import WriteSpec
+from airflow_occ_provider.driver.contract import LIMIT_S
 from airflow_occ_provider.errors import FenceError
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.secrets import all_secrets, spark_secrets
@@ -209,11 +210,13 @@ class ProtectedTry:
         """Return the driver that may start before its lease; ``None`` if none may."""
         if not (self.spec.policy.standby and self.spec.is_queued):
             return nullcontext()
-        if self.spark.is_remote:
-            self.log.info("standby has no effect: the driver runs elsewhere.")
+        is_main = isinstance(self.spec.job, MainClass)  # such as Hudi Streamer's, with its own context
+        if self.spark.is_remote or is_main:
+            reason = "a main class makes its own context" if is_main else "the driver runs elsewhere"
+            self.log.info("standby has no effect: %s.", reason)
             return nullcontext()
         self.journal.store_identity()
-        limit_s = self.spec.wait_timeout.total_seconds()
+        limit_s = LIMIT_S + self.spec.wait_timeout.total_seconds()
         on_over = self.task_run.measures.standby
         return Standby(self.spark, self.job, preparation.options, limit_s, on_over, self.log)
 

@@ -144,8 +144,8 @@ class WritePolicy:
         same. ``timedelta(0)`` to start at once.
     :param standby: whether the driver of the next task in the queue is started while it waits, and warms
         up with a small write of its own. It takes a worker slot meanwhile. The job gets its session by
-        ``SparkSession.builder.getOrCreate()``, and no static setting that it names there. In client mode
-        only.
+        ``SparkSession.builder.getOrCreate()``, and no static setting that it names there. In client
+        mode, and not for a main class.
     """
 
     early_conflict_detection: EarlyDetection

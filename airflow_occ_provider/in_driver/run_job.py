@@ -105,7 +105,7 @@ def main(url):
     die_with_driver()
     if warming:
         complete_session(jvm, warming.settings)
-        standby.warm_up()
+        standby.warm_up(files)
     outcome = waiting.wait()
     if isinstance(outcome, Leave):
         granted.say_left(outcome.why)

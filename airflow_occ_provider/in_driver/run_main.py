@@ -59,8 +59,6 @@ def add(jvm, loader, jar):
     loader.addURL(jvm.java.io.File(path).toURI().toURL())
     others = jvm.java.lang.System.getProperty(JARS)  # the context to come reads it
     jvm.java.lang.System.setProperty(JARS, ",".join(filter(None, (others, path))))
-    if jvm.org.apache.spark.SparkEnv.get() is not None:  # a driver on standby has a context
-        jvm.org.apache.spark.SparkContext.getOrCreate().addJar(path)
 
 
 def copy_of(jvm, jar):

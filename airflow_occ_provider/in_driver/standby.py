@@ -11,16 +11,17 @@ import tempfile
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from airflow_occ_provider.driver.contract import STANDBY
-from airflow_occ_provider.in_driver.folder import Folder
+from airflow_occ_provider.driver.contract import PAYLOAD, STANDBY
+from airflow_occ_provider.in_driver.folder import Folder, LocalFolder
 
-# The site's options for all writers must neither lock nor tell anybody about this one.
+# The site's options are for its tables: this one takes no lock of theirs, and is told to nobody.
 OPTIONS = {
     "hoodie.table.name": "airflow_occ_standby",
     "hoodie.datasource.write.recordkey.field": "id",
     "hoodie.datasource.write.partitionpath.field": "part",
     "hoodie.datasource.write.precombine.field": "id",
     "hoodie.write.concurrency.mode": "single_writer",
+    "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider",
     "hoodie.datasource.hive_sync.enable": "false",
     "hoodie.datasource.meta.sync.enable": "false",
     "hoodie.metrics.on": "false",
@@ -49,21 +50,26 @@ def read(folder: Folder) -> WarmUp | None:
     return None if content is None else WarmUp(**json.loads(content))
 
 
-def warm_up() -> None:
+def warm_up(files: LocalFolder) -> None:
     """Make Spark's session, and in local mode a small table of Hudi.
 
     Then the JVM has loaded and compiled what a write needs. In another mode no folder of this host
     reaches the executors. The job gets the same session. An error is only told: the job shows by itself
     what does not work.
+
+    :param files: of the attempt, with which the table is removed at the latest. Once the payload is
+        there, the lease is held.
     """
     from pyspark.sql import SparkSession
 
     try:
         session = SparkSession.builder.getOrCreate()
         if str(session.sparkContext.master).startswith("local"):
-            with tempfile.TemporaryDirectory() as folder:
+            with tempfile.TemporaryDirectory(dir=str(files.path)) as folder:
                 rows = session.range(2).selectExpr("id", "'a' as part")
                 for _ in range(2):  # an insert into an empty table, then into one with files
+                    if PAYLOAD in files.entries():
+                        break
                     writer = rows.write.format("hudi").options(**OPTIONS).mode("append")
                     writer.save("file://" + folder + "/table")
     except Exception as error:  # noqa: BLE001 - of Spark, Hudi or Java

@@ -378,7 +378,7 @@ def log_admission(event: Mapping[str, Any], log: Any) -> None:
         raise AirflowRescheduleException(utcnow() + timedelta(seconds=event["again_s"]))
     messages = {
         "granted": "The lease was granted.",
-        "next": "Only holders are before this task in the queue: its driver is started.",
+        "next": "The task is the next one in the queue: its driver is started.",
         "lost": f"The queued request was lost ({event.get('message')}): it is queued again, behind "
         "all that are queued now.",
         "timeout": "The wait for the lease has timed out.",

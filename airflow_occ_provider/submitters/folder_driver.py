@@ -308,21 +308,25 @@ class FolderDriver:
 
         :raises NotSubmittedError: if the start fails before a driver waits.
         """
-        start = self._begun(echo)
         try:
-            return start.granted(started)
+            return self._begun(echo).granted(started)
         except BaseException:
             self.give_up()
             raise
 
-    def stand_by(self, echo: Callable[[str], object]) -> None:
+    def stand_by(self, echo: Callable[[str], object]) -> bool:
         """Have the driver started once, which does nothing before ``submit``."""
-        self._begun(echo).look()
+        return self._begun(echo).look()
 
     def offer(self, payload: bytes, lease_ttl_s: float | None) -> None:
-        """Take what the driver on standby is to run."""
+        """Take what the driver on standby is to run.
+
+        The payload is written at once: by it a driver that is still warming up knows that it is enough.
+        """
         if self._start is None:
             raise AssertionError("no driver is on standby")
+        self._start.look()
+        self._start.submission.files.write(PAYLOAD, payload)
         changed = replace(self._start.submission, payload=payload, lease_ttl_s=lease_ttl_s)
         self.submission = self._start.submission = changed
 

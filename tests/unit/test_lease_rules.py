@@ -350,6 +350,7 @@ def test_a_name_that_is_not_understood_blocks_every_table(name):
         ([queued(OTHER, 1, SHARED), queued(TASK, 2, SHARED)], True),
         ([queued(OTHER, 1, part("p=1")), queued(TASK, 2, whole())], False),
         ([queued(RUN, 1, whole()), queued(TASK, (1, 2), part("p=1"))], True),  # under the run's lease
+        ([queued(TASK, 2, part("p=1", "p=2"))], True),  # whatever blocks that one
     ],
 )
 def test_a_request_is_next_if_all_before_it_hold(line, hold):

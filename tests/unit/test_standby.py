@@ -7,15 +7,16 @@ import sys
 import tempfile
 import threading
 from datetime import timedelta
-from types import SimpleNamespace
 
 import pytest
 
 from airflow_occ_provider import standalone
+from airflow_occ_provider.attempts.jobs import MainClass
+from airflow_occ_provider.attempts.standby import Standby
 from airflow_occ_provider.attempts.task_run import Measures
 from airflow_occ_provider.attempts.write_spec import WritePolicy
-from airflow_occ_provider.errors import AdmissionTimeoutError, NotSubmittedError
-from airflow_occ_provider.in_driver import run_main, standby
+from airflow_occ_provider.errors import AdmissionTimeoutError, LeaseLostError, NotSubmittedError
+from airflow_occ_provider.in_driver import standby
 from airflow_occ_provider.in_driver.folder import LocalFolder
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
@@ -68,7 +69,7 @@ class Queued:
 
     def write(self, **fields):
         fields = {"policy": WritePolicy(standby=True), **fields}
-        job = PythonFile(f"{self._folder}/job.py")
+        job = fields.pop("job", PythonFile(f"{self._folder}/job.py"))
         return self.program.write(WriteSpec(str(self.table), job, **fields), "1")
 
 
@@ -151,18 +152,54 @@ def test_only_the_next_task_has_a_driver(queued, tmp_path, caplog):
     assert writing.result()["instant"]
 
 
-def test_a_request_that_is_lost_meanwhile_is_queued_again_without_the_driver(queued, tmp_path, caplog):
-    caplog.set_level(logging.INFO)
+def test_a_request_that_is_lost_meanwhile_ends_the_driver(queued, tmp_path):
     ours = queued()
     writing = Beside(ours.write)
     writing.until(lambda: "hello.stand_in" in files(tmp_path), "a driver on standby")
     (lost,) = [other for other in ours.queue.requests() if other.request.id != "holder"]
     ours.queue.revoke(lost, "a person")
-    writing.until(lambda: len(ours.waits) == 1, "the end of the driver")
-    writing.until(lambda: caplog.text.count("Next in the queue") == 2, "another driver")
+    with pytest.raises(LeaseLostError):
+        writing.result()
+    assert len(ours.waits) == 1
+
+
+def test_a_lease_that_is_free_soon_is_seen_at_once(queued, tmp_path, monkeypatch):
+    """The request is watched from the beginning, not after a period of renewals."""
+    looks = []
+    look_until = Standby.look_until
+    ours = queued()
+
+    def look(standby, changed, longest_s):
+        looks.append(longest_s)
+        until(lambda: "hello.stand_in" in files(tmp_path) or look_until(standby, changed, 0.1), "hello")
+        ours.queue.release(ours.holder)
+        assert changed.wait(100)
+
+    monkeypatch.setattr(Standby, "look_until", look)
+    assert ours.write()["instant"]
+    assert len(looks) == 1
+
+
+@pytest.mark.parametrize("step", ["asked to stop", "broken"])
+def test_a_try_that_ends_between_lease_and_grant_runs_nothing(queued, tmp_path, monkeypatch, step):
+    ours = queued()
+    offered = Standby.offered
+
+    def ends(standby, job, options):
+        if step == "broken":
+            offered(standby, job, options)
+            raise OSError(step)
+        standby._driver.submitter.killed.set()
+        return offered(standby, job, options)
+
+    monkeypatch.setattr(Standby, "offered", ends)
+    writing = Beside(ours.write)
+    writing.until(lambda: "hello.stand_in" in files(tmp_path), "a driver on standby")
     ours.queue.release(ours.holder)
-    assert writing.result()["instant"]
-    assert "The request is queued again" in caplog.text
+    with pytest.raises((NotSubmittedError, OSError), match=step):
+        writing.result()
+    assert not list(ours.table.glob("p=1/*"))
+    assert len(ours.waits) == 1
 
 
 def test_by_default_no_driver_waits(queued, tmp_path):
@@ -204,16 +241,10 @@ def test_a_driver_is_told_of_its_standby_by_a_file(tmp_path):
     assert standby.read(folder) == told
 
 
-def test_a_jar_reaches_the_executors_of_a_context_that_is_there(tmp_path):
-    added = []
-    java = SimpleNamespace(
-        io=SimpleNamespace(File=lambda path: SimpleNamespace(toURI=lambda: SimpleNamespace(toURL=str))),
-        lang=SimpleNamespace(System=SimpleNamespace(getProperty=lambda _: "", setProperty=print)),
-    )
-    loader = SimpleNamespace(addURL=print)
-    there = SimpleNamespace(get=lambda: "an environment")
-    context = SimpleNamespace(getOrCreate=lambda: SimpleNamespace(addJar=added.append))
-    spark = SimpleNamespace(SparkEnv=there, SparkContext=context)
-    jvm = SimpleNamespace(java=java, org=SimpleNamespace(apache=SimpleNamespace(spark=spark)))
-    run_main.add(jvm, loader, f"{tmp_path}/a.jar")
-    assert added == [f"{tmp_path}/a.jar"]
+def test_a_main_class_has_no_driver_on_standby(queued, caplog):
+    caplog.set_level(logging.INFO)
+    ours = queued()
+    job = MainClass("a.Main", "")
+    with pytest.raises(AdmissionTimeoutError):
+        ours.write(job=job, wait_timeout=timedelta(seconds=1))
+    assert "standby has no effect: a main class makes its own context" in caplog.text

@@ -47,7 +47,10 @@ class MetastoreAccess:
 
         :param uris: of a metastore; empty for none.
         """
-        others = replace(self, uris=uris).addresses if uris else []
+        try:
+            others = replace(self, uris=uris).addresses
+        except ConfigurationError:  # what uses them says so
+            return False
         return not set(self.addresses).isdisjoint(others)
 
 
