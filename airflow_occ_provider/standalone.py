@@ -373,7 +373,8 @@ class _Try:
                 changed.clear()
                 try:
                     queue.renew(wait.ticket, wait.ttl_ms)
-                    if wait.is_over(queue.status(wait.ticket, changed.set)):
+                    status = queue.status(wait.ticket, changed.set, until_next=wait.until_next)
+                    if wait.is_over(status):
                         queue.renew(wait.ticket, wait.claim_ttl_ms)
                         return
                 except LeaseLostError as error:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from airflow_occ_provider.driver.contract import PAYLOAD, STANDBY
 from airflow_occ_provider.in_driver.folder import Folder, LocalFolder
 
-# The site's options are for its tables: this one takes no lock of theirs, and is told to nobody.
+# The site's options are for its tables: this one takes no lock of theirs, and no catalog hears of it.
 OPTIONS = {
     "hoodie.table.name": "airflow_occ_standby",
     "hoodie.datasource.write.recordkey.field": "id",

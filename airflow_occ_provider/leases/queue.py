@@ -281,7 +281,12 @@ class Queue:
                     return ticket if first.name == created else self._own_nodes.adopt(ticket, request)
 
     def status(
-        self, ticket: Ticket, wake: Callable[[], None] | None = None, *, age_s: float = 0.0
+        self,
+        ticket: Ticket,
+        wake: Callable[[], None] | None = None,
+        *,
+        age_s: float = 0.0,
+        until_next: bool = False,
     ) -> Status:
         """Return the request's status, after removing expired requests before it.
 
@@ -289,6 +294,7 @@ class Queue:
         :param wake: called once, in any thread, when the status may have changed.
         :param age_s: seconds that the answer may be old, if that saves a request. A held lease stays
             held until its request is removed, so that no answer of an earlier moment grants too much.
+        :param until_next: whether to wake the caller once the request may be the next one, too.
         :raises LeaseLostError: if the request is gone, or another process adopted it.
         """
         rounds = rounds_of(
@@ -312,12 +318,14 @@ class Queue:
                 continue
             if not blocked_by:
                 continue
-            # The latest predecessor usually ends last: one watch, and one wake-up per grant.
-            last = blocked_by[-1].queued
+            status = Status(blocked_by)
+            # The latest predecessor usually ends last: one watch, and one wake-up per grant. Once the
+            # earliest one has ended, another request is the next.
+            watched = blocked_by[0 if until_next and not status.is_next else -1].queued
             # A foreign node may refuse a watch; it is polled anyway.
-            is_foreign = request_node.parse(last.name) is None
-            if wake is None or is_foreign or self._watch(ticket.name, last.name, wake):
-                return Status(blocked_by)
+            is_foreign = request_node.parse(watched.name) is None
+            if wake is None or is_foreign or self._watch(ticket.name, watched.name, wake):
+                return status
 
     def renew(self, ticket: Ticket, ttl_ms: int | None = None) -> None:
         """Renew the request.

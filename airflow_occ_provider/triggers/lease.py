@@ -263,7 +263,12 @@ class HudiAdmissionTrigger(LeaseTrigger):
                 renew_s = time.monotonic() + self._period_s
                 await self._renew(queue, ticket, self._term_ms)
             status = await in_thread(
-                self.lock_conn_id, queue.status, ticket, wake, age_s=self._period_s * RECENT
+                self.lock_conn_id,
+                queue.status,
+                ticket,
+                wake,
+                age_s=self._period_s * RECENT,
+                until_next=self.until_next,
             )
             if status.held or (self.until_next and status.is_next):
                 await self._renew(queue, ticket, self.claim_ttl_ms)
