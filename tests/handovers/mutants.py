@@ -15,10 +15,8 @@ from tests.model import mutants
 class NeverWakes(Queue):
     """A waiter sees that it is granted only at its next regular poll."""
 
-    def status(
-        self, ticket: Ticket, wake: Callable[[], None] | None = None, *, age_s: float = 0.0
-    ) -> Status:
-        return super().status(ticket, wake and (lambda: None), age_s=age_s)
+    def status(self, ticket: Ticket, wake: Callable[[], None] | None = None, **options: Any) -> Status:
+        return super().status(ticket, wake and (lambda: None), **options)
 
 
 class _KeepsTheClaimsTerm(OwnNodes):
