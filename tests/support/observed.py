@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import psutil
@@ -16,6 +17,11 @@ def until(ready, what):
         assert time.monotonic() < deadline, what
         time.sleep(0.1)
     return found
+
+
+def file_names(folder):
+    """Return the names of all files in a folder, of which others may come and go meanwhile."""
+    return {name for _, _, names in os.walk(folder) for name in names}
 
 
 def processes_in(folder):

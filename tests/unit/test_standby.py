@@ -31,7 +31,7 @@ from airflow_occ_provider.standalone import (
     WriteSpec,
 )
 from tests.support import stand_in_spark
-from tests.support.observed import processes_in, until
+from tests.support.observed import file_names, processes_in, until
 from tests.support.stand_in import make_empty_table
 
 STAND_IN = f'exec "{sys.executable}" "{stand_in_spark.__file__}" "$@"'
@@ -120,7 +120,7 @@ class Beside(threading.Thread):
 
 
 def files(tmp_path):
-    return {path.name for path in (tmp_path / "scratch").rglob("*")}
+    return file_names(tmp_path / "scratch")
 
 
 def test_the_next_tasks_driver_waits_without_a_grant_and_commits_with_the_lease(
