@@ -374,7 +374,7 @@ class _Try:
                 try:
                     queue.renew(wait.ticket, wait.ttl_ms)
                     status = queue.status(wait.ticket, changed.set, until_next=wait.until_next)
-                    if wait.is_over(status):
+                    if status.ends_wait(until_next=wait.until_next):
                         queue.renew(wait.ticket, wait.claim_ttl_ms)
                         return
                 except LeaseLostError as error:

@@ -25,7 +25,7 @@ from airflow_occ_provider.errors import (
 from airflow_occ_provider.hudi.conflict.strategy import Strategy
 from airflow_occ_provider.hudi.writer.fate import ENDED, Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
-from airflow_occ_provider.leases.lease import Status, Ticket
+from airflow_occ_provider.leases.lease import Ticket
 from airflow_occ_provider.storage.residue import uncommitted_files
 from airflow_occ_provider.storage.snapshot import Snapshot
 
@@ -228,10 +228,6 @@ class AdmissionWait:
     claim_ttl_ms: int
     deadline_ms: int
     until_next: bool = False
-
-    def is_over(self, status: Status) -> bool:
-        """Whether the task may go on."""
-        return status.held or (self.until_next and status.is_next)
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,13 @@ class Status:
         """Whether all that blocks the request holds, as far as that alone shows."""
         return all_hold([blocker.queued for blocker in self.blockers])
 
+    def ends_wait(self, *, until_next: bool) -> bool:
+        """Whether a task that waits for the lease may go on.
+
+        :param until_next: whether it may do so once the request is the next one.
+        """
+        return self.held or (until_next and self.is_next)
+
     def __str__(self) -> str:
         """Describe it and what the request is blocked by, earliest first."""
         if self.held:

@@ -227,7 +227,7 @@ class HudiAdmissionTrigger(LeaseTrigger):
     ``error``, and ``full`` (the triggerer has no slot for another waiter: check again in ``again_s``
     seconds). The lease stays claimed for the task's next process.
 
-    :param until_next: whether it also fires once only holders of leases block the request.
+    :param until_next: whether it also fires once the request is the next one.
     """
 
     until_next: bool = False
@@ -270,7 +270,7 @@ class HudiAdmissionTrigger(LeaseTrigger):
                 age_s=self._period_s * RECENT,
                 until_next=self.until_next,
             )
-            if status.held or (self.until_next and status.is_next):
+            if status.ends_wait(until_next=self.until_next):
                 await self._renew(queue, ticket, self.claim_ttl_ms)
                 if await until_earliest(self._begun_s):  # the claim begins as the trigger fires
                     await self._renew(queue, ticket, self.claim_ttl_ms)

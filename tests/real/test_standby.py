@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -23,10 +22,11 @@ from airflow_occ_provider.standalone import (
     ZookeeperAccess,
     ZookeeperLock,
 )
-from tests.support.observed import file_names, processes_in, until
+from tests.support.observed import Beside, file_names, processes_in, until
 from tests.support.via_runs import instants
 
 pytestmark = pytest.mark.real
+TRACE = re.compile("standby|hello")
 JOB = Path(__file__).parents[1] / "jobs" / "gated_write.py"
 
 
@@ -47,19 +47,16 @@ def test_a_warm_driver_commits_once_and_leaves_no_trace_of_its_warm_up(
         Request("holder", Owner(("holder", "1", "write")), (Scope.of(str(table), None),), 600_000)
     )
     spec = WriteSpec(str(table), PythonFile(str(JOB), (str(table),)), policy=WritePolicy(standby=True))
-    results = []
-    writing = threading.Thread(target=lambda: results.append(program.write(spec, "1")), daemon=True)
-    writing.start()
-    said_hello = re.compile("hello").match
-    until(lambda: any(map(said_hello, file_names(scratch))) or not writing.is_alive(), "a warm driver")
+    writing = Beside(lambda: program.write(spec, "1"))
+    writing.until(lambda: any(map(TRACE.match, file_names(scratch) - {"standby"})), "a warm driver")
     assert not table.exists()
     queue.release(holder)
-    writing.join(900)
-    assert instants(table) == [results[0]["instant"]]
+    facts = writing.result()
+    assert instants(table) == [facts["instant"]]
     assert "the driver stood by for" in caplog.text
     assert "did not warm up" not in caplog.text
     assert "airflow_occ_standby" in caplog.text  # in Hudi's log
     assert queue.requests() == ()
     queue.close()
     until(lambda: not processes_in(scratch), "the end of all processes")
-    assert not any(re.match("standby|hello", name) for name in file_names(scratch))
+    assert not any(map(TRACE.match, file_names(scratch)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 import psutil
@@ -17,6 +18,31 @@ def until(ready, what):
         assert time.monotonic() < deadline, what
         time.sleep(0.1)
     return found
+
+
+class Beside(threading.Thread):
+    """A call beside the test, which ends the test's wait if it fails."""
+
+    def __init__(self, call):
+        super().__init__(daemon=True)
+        self._call = call
+        self._result = self._error = None
+        self.start()
+
+    def run(self):
+        try:
+            self._result = self._call()
+        except Exception as error:  # noqa: BLE001 - raised by the test
+            self._error = error
+
+    def until(self, ready, what):
+        until(lambda: ready() or not self.is_alive(), what)
+        if self._error:
+            raise self._error
+
+    def result(self):
+        self.until(lambda: False, "its end")
+        return self._result
 
 
 def file_names(folder):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 import tempfile
-import threading
 from datetime import timedelta
 
 import pytest
@@ -31,7 +30,7 @@ from airflow_occ_provider.standalone import (
     WriteSpec,
 )
 from tests.support import stand_in_spark
-from tests.support.observed import file_names, processes_in, until
+from tests.support.observed import Beside, file_names, processes_in, until
 from tests.support.stand_in import make_empty_table
 
 STAND_IN = f'exec "{sys.executable}" "{stand_in_spark.__file__}" "$@"'
@@ -92,31 +91,6 @@ def queued(tmp_path, monkeypatch):
         one.queue.close()
     assert list(scratch.iterdir()) == []
     assert processes_in(scratch) == []
-
-
-class Beside(threading.Thread):
-    """A call beside the test, which ends the test's wait if it fails."""
-
-    def __init__(self, call):
-        super().__init__(daemon=True)
-        self._call = call
-        self._result = self._error = None
-        self.start()
-
-    def run(self):
-        try:
-            self._result = self._call()
-        except Exception as error:  # noqa: BLE001 - raised by the test
-            self._error = error
-
-    def until(self, ready, what):
-        until(lambda: ready() or not self.is_alive(), what)
-        if self._error:
-            raise self._error
-
-    def result(self):
-        self.until(lambda: False, "its end")
-        return self._result
 
 
 def files(tmp_path):

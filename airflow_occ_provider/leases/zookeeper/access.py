@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from airflow_occ_provider.errors import ConfigurationError
 
 _DEFAULT_PORT = 2181
-_OWN_PORT = re.compile(r":\d+$")
 _PORT = re.compile(r":\d+(?:/|$)")
 # A word before "://", or another separator than a comma, would be a server or a part of the chroot.
 _SERVER = re.compile(r"(?:[\w.-]+|\[[\da-f:.]+(?:%[\w.-]+)?\])(?::\d+)?", re.IGNORECASE)
@@ -53,7 +52,7 @@ def _parts(hosts: str) -> tuple[frozenset[str], str]:
     """Return the servers of a connect string, each with its port, and the chroot."""
     servers, _, chroot = hosts.partition("/")
     names = (server.strip().lower() for server in servers.split(","))
-    with_ports = (name if _OWN_PORT.search(name) else f"{name}:{_DEFAULT_PORT}" for name in names)
+    with_ports = (name if _PORT.search(name) else f"{name}:{_DEFAULT_PORT}" for name in names)
     return frozenset(with_ports), chroot.strip("/ ")
 
 
