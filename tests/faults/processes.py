@@ -95,7 +95,7 @@ class Census:
 
 def wait_until_gone(processes, timeout_s=30):
     deadline = time.monotonic() + timeout_s
-    while any(_is_living(one) for one in processes):
+    while any(is_living(one) for one in processes):
         assert time.monotonic() < deadline, f"{processes} still run"
         time.sleep(0.05)
 
@@ -104,12 +104,12 @@ def _living(name):
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.name().startswith(name) and _is_living(process):
+            if process.name().startswith(name) and is_living(process):
                 found.append(process)
     return found
 
 
-def _is_living(process):
+def is_living(process):
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

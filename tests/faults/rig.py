@@ -17,7 +17,7 @@ from airflow_occ_provider.attempts.record import RECORD_KEY
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.storage.attempt_folder import run_folder
 from tests.faults.aftermath import run_job
-from tests.faults.processes import Census, drivers, end_all, programs, send, wait_until_gone
+from tests.faults.processes import Census, drivers, end_all, is_living, programs, send, wait_until_gone
 from tests.services.airflow import EmbeddedAirflow
 from tests.support.commit_locks import lock_held
 from tests.support.observed import processes_in
@@ -186,26 +186,47 @@ class FaultyRun:
 
     @contextlib.contextmanager
     def _at_the_point(self):
-        """Run the driver to the fault's point, which it cannot pass while this is open."""
+        """Run the driver to the fault's point, which it cannot pass while this is open.
+
+        A fault of a run beside this one may end the driver on the way, on a node that they share. Then
+        the next try's driver is run to the point: a lock kept for the lost one would stop its clean.
+        """
         point = self.fault.point
         step = {"before": "before", "committed": "after"}.get(point, "rows")
-        self._wait(f"step {step}", (self.gate / f"{step}.reached").exists)
-        if point in ("before", "requested", "committed"):
-            self.report.reached = point
-            yield
-            return
-        with contextlib.ExitStack() as lock:
-            lock.enter_context(lock_held(self.stack, self.table))
-            (self.gate / "rows.hold").unlink()
-            self._wait("inflight", lambda: inflight(self.reader), quick=True)
-            if point != "inflight":
+        while True:
+            self._wait(f"step {step}", (self.gate / f"{step}.reached").exists)
+            if point in ("before", "requested", "committed"):
+                self.report.reached = point
+                yield
+                return
+            with contextlib.ExitStack() as lock:
+                lock.enter_context(lock_held(self.stack, self.table))
+                if self._writes_to_the_point(lock):
+                    self.report.reached = point
+                    yield
+                    return
+            print(
+                f"{self.fault.name}: its driver was lost before {point}",
+                flush=True,
+            )
+
+    def _writes_to_the_point(self, lock):
+        """Let the driver write as far as the point, or return that it is lost, and hold the next one."""
+        driver = drivers(self.table)
+        hold = self.gate / "rows.hold"
+        hold.unlink()
+        with contextlib.suppress(ProcessLookupError):
+            self._wait("inflight", lambda: inflight(self.reader), by=driver)
+            if self.fault.point != "inflight":
                 (instant,) = inflight(self.reader)
-                self._wait("markers", lambda: has_markers(self.reader, instant), quick=True)
-            if point == "committing":
+                self._wait("markers", lambda: has_markers(self.reader, instant), by=driver)
+            if self.fault.point == "committing":
                 lock.close()
-                self._wait("the commit", lambda: self._commits(instant), quick=True)
-            self.report.reached = point
-            yield
+                self._wait("the commit", lambda: self._commits(instant), by=driver)
+            return True
+        hold.touch()
+        (self.gate / "rows.reached").unlink()
+        return False
 
     def _commits(self, instant):
         """Whether Hudi writes the commit's part of the metadata table, under its lock."""
@@ -307,20 +328,27 @@ class FaultyRun:
         lines = self.airflow.log_lines(self.dag_id, self.run_id, "write", self._task()["try_number"])
         return "\n".join(lines[-25:])
 
-    def _wait(self, what, happened, *, quick=False):
+    def _wait(self, what, happened, *, quick=False, by=None):
+        """Wait until something has happened.
+
+        :param by: the processes that do it, if only they can.
+        :raises ProcessLookupError: if all of those are gone.
+        """
         deadline, look_at_task = time.monotonic() + _PATIENCE_S, time.monotonic() + _LOOK_S
         while True:
             with contextlib.suppress(EmbeddedError):
                 answer = happened()
                 if answer:
                     return answer
+            if by is not None and not any(map(is_living, by)):
+                raise ProcessLookupError(what)
             if time.monotonic() > look_at_task:
                 look_at_task = time.monotonic() + _LOOK_S
                 if self._task()["state"] == "failed":
                     raise RuntimeError(f"{what}: never, the task failed: {self._last_log()}")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: not in {_PATIENCE_S} s (task {self._task()['state']})")
-            time.sleep(0.005 if quick else 0.3)
+            time.sleep(0.005 if quick or by is not None else 0.3)
 
 
 class RunByBash(FaultyRun):
