@@ -259,6 +259,7 @@ class Admitted:
     :param loss: the error that ended the lease before this process took it over.
     :param lease_ttl_s: for how long each extension of the lease lasts; ``None`` if Hudi's check finds
         conflicts.
+    :param release: releases the lease ahead of the attempt's settlement; it may be called again.
     """
 
     scope: Scope | None = None
@@ -267,6 +268,7 @@ class Admitted:
     keeper: Keeper | None = None
     loss: LeaseLostError | None = None
     lease_ttl_s: float | None = None
+    release: Callable[[], object] = lambda: None
 
     @property
     def lost(self) -> LeaseLostError | None:

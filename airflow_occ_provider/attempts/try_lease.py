@@ -289,9 +289,16 @@ class TryLease:
                 raise WaitNeeded(request.keep(ticket, status, until_next=standby is not None))
             if begun is None:
                 self.on_granted(request.waited_s)
-            with self._kept(request, ticket, begun, is_fenced=is_fenced) as keeper:
+            with self._kept(request, ticket, begun, is_fenced=is_fenced) as (keeper, release):
                 lease_ttl_s = None if is_fenced else self._least_term_ms(request.terms) / 1000
-                yield Admitted(scope, ticket.order_token, is_fenced, keeper, lease_ttl_s=lease_ttl_s)
+                yield Admitted(
+                    scope,
+                    ticket.order_token,
+                    is_fenced,
+                    keeper,
+                    lease_ttl_s=lease_ttl_s,
+                    release=release,
+                )
 
     @contextmanager
     def _kept(
@@ -301,8 +308,11 @@ class TryLease:
         begun: AttemptRecord | None,
         *,
         is_fenced: bool,
-    ) -> Iterator[Keeper]:
-        """Renew a held lease for the time of a block, then release it or pass it on."""
+    ) -> Iterator[tuple[Keeper, Callable[[], None]]]:
+        """Renew a held lease for the time of a block, then release it or pass it on.
+
+        With the lease's keeper comes what releases it before the block ends.
+        """
         held_s = time.monotonic()
         decides = "the job runs on, and Hudi's commit check decides"
         on_lost = decides if is_fenced else "the driver is ended"
@@ -310,12 +320,20 @@ class TryLease:
         terms = request.terms
         unwatched_ms = max(self._unwatched_ms(terms, is_fenced=is_fenced), _lives_ms(begun))
         ttl_ms = unwatched_ms or terms.ttl_ms
+        kept = Keeper(request.service, ticket, ttl_ms, on_lost=on_lost, usual_ttl_ms=terms.ttl_ms)
+        is_released = False
+
+        def release() -> None:
+            nonlocal is_released
+            if not is_released:
+                is_released = True
+                kept.stop()
+                self._release(request.service, ticket, held_s, is_done=True)
+
         try:
-            with Keeper(
-                request.service, ticket, ttl_ms, on_lost=on_lost, usual_ttl_ms=terms.ttl_ms
-            ) as keeper:
+            with kept as keeper:
                 try:
-                    yield keeper
+                    yield keeper, release
                 except WaitNeeded as needed:
                     if not isinstance(needed.wait, DriverWait):
                         raise
@@ -329,7 +347,8 @@ class TryLease:
             is_done = True
         finally:
             # A lease that alone keeps others away stays held while the driver does not end.
-            if not is_passed_on and (is_fenced or not self.spark.lives):
+            is_over = is_released or is_passed_on
+            if not is_over and (is_fenced or not self.spark.lives):
                 self._release(request.service, ticket, held_s, is_done=is_done)
 
     def _unwatched_ms(self, terms: Terms, *, is_fenced: bool) -> int:

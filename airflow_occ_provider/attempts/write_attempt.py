@@ -17,7 +17,7 @@ from airflow_occ_provider.attempts.attempt import (
     planned_partitions,
 )
 from airflow_occ_provider.attempts.commit import Commit
-from airflow_occ_provider.attempts.driver import Admitted, Driver, DriverRun, Guard
+from airflow_occ_provider.attempts.driver import Admitted, Driver, DriverRun, Guard, Listener
 from airflow_occ_provider.attempts.guards.early_stop import (
     EarlierWriter,
     EarlyStop,
@@ -30,6 +30,8 @@ from airflow_occ_provider.attempts.guards.table_guards import TableGuards, Table
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.journal import Journal
 from airflow_occ_provider.attempts.locks import LockConnection
+from airflow_occ_provider.attempts.log.driver_log import DriverLog
+from airflow_occ_provider.attempts.log.facts import Entry
 from airflow_occ_provider.attempts.outcome import Outcome
 from airflow_occ_provider.attempts.own_writes import Commits, OneTable
 from airflow_occ_provider.attempts.preparation import Preparation
@@ -189,8 +191,10 @@ class WriteAttempt:
             early_stop=mode,
             strategy=strategy,
         )
+        listeners: list[Listener] = [one_table.on_entry] if has_one_name else []
+        if admitted.is_fenced:
+            listeners.append(partial(_release_at_end, admitted, log))
         with looking:  # not while the attempt is settled: that removes the heartbeat
-            listeners = [one_table.on_entry] if has_one_name else ()
             attempt.watch(guards, listeners, wait if may_wait else None)
         if driver.stop is None and log.end is None:
             driver.stop = admitted.stop  # the lease's keeper ends a driver by itself
@@ -317,6 +321,15 @@ class WriteAttempt:
                 outcome=settlement.outcome,
                 remedy="correct the job, or allow it with require_commit=False",
             )
+
+
+def _release_at_end(admitted: Admitted, log: DriverLog, _: Entry) -> None:
+    """Release the lease once the job has ended well, before Spark's shutdown and the settlement.
+
+    The driver's guard refuses any commit after that, so the next writer need not wait for its process.
+    """
+    if log.end == 0 and log.protected:
+        admitted.release()
 
 
 def _locks_one_name(options: Mapping[str, str]) -> bool:

@@ -76,10 +76,19 @@ class Keeper:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Renew the lease no more; what happens to it afterwards is no loss."""
         self._ended.set()
         self._wake.set()
         for thread in self._threads:
             thread.join(_END_TIMEOUT_S)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the lease is renewed no more."""
+        return self._ended.is_set()
 
     @property
     def extended_s(self) -> float:
@@ -106,14 +115,16 @@ class Keeper:
         :raises LeaseLostError: if the lease is lost.
         :raises LockUnreachableError: if the lock service does not answer in time.
         """
-        self._service.announce(self._ticket, instants)
+        if not self.is_stopped:
+            self._service.announce(self._ticket, instants)
 
     def announced(self, table: str) -> Mapping[str, Owner]:
         """Return the owners of the writes that a table's other requests have announced.
 
+        :return: none once it is stopped.
         :raises LockUnreachableError: if the lock service does not answer in time.
         """
-        return self._service.announced(self._ticket, table)
+        return {} if self.is_stopped else self._service.announced(self._ticket, table)
 
     def _renew(self) -> None:
         started_s = time.monotonic()
