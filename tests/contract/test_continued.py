@@ -6,6 +6,8 @@ import asyncio
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -558,3 +560,92 @@ def test_a_triggerer_that_stops_passes_the_lease_on(world, triggerer):
     asyncio.run(trigger.cleanup())
     assert len(requests(world)) == 1
     assert world.submitter().poll(wait.handle) == Running()
+
+
+@pytest.fixture
+def shutting_down(folder):
+    """A cluster whose drivers have committed and said some facts, and end once ``go`` is set.
+
+    ``said`` is set before that.
+    """
+    go, said = threading.Event(), threading.Event()
+
+    def with_facts(*facts):
+        def job(say, _):
+            say(REQUESTED)
+            add(folder, f"{T1}_{C}.commit", identity=world.store.record["identity"])
+            for fact in facts:
+                say(fact)
+            said.set()
+            assert go.wait(PATIENCE_S)
+            return 0
+
+        world = World(folder, job)
+        world.go, world.said = go, said
+        return world
+
+    yield with_facts
+    go.set()
+
+
+PROTECTED = {"fact": "protected", "reports_end": True}
+
+
+def end(exit_code):
+    return {"fact": "end", "exit_code": exit_code}
+
+
+@contextmanager
+def running(process):
+    """Run a process to its end beside a block, which is given what becomes its result."""
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(process.run, is_deferrable=False)
+        assert process.world.said.wait(PATIENCE_S)
+        try:
+            yield result
+        finally:
+            process.world.go.set()
+
+
+def test_a_lease_is_released_once_the_job_has_ended_well_while_its_driver_shuts_down(shutting_down):
+    world = shutting_down(PROTECTED, end(0))
+    with running(Process(world)) as result:
+        deadline = time.monotonic() + PATIENCE_S
+        while requests(world):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert not result.done()
+    commit = result.result()
+    assert commit.instant.time == T1
+    (kept,) = world.store.record["attempts"]
+    assert (kept["outcome"], kept["settled"]) == ("committed", True)
+    assert not world.store.record.get("place")
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_fenced"),
+    [
+        ((PROTECTED, end(1)), True),  # a loser gives way by its next request
+        ((end(0),), True),  # no guard keeps it from another commit
+        ((PROTECTED,), True),
+        ((PROTECTED, end(0)), False),  # only the lease keeps others away
+    ],
+)
+def test_any_other_lease_is_held_until_the_driver_is_gone(shutting_down, facts, is_fenced):
+    world = shutting_down(*facts)
+    looks = []
+    read = InMemorySubmitter.read
+
+    def counted(self, handle, wait_s):
+        entries = read(self, handle, wait_s)
+        looks.append(bool(requests(world)))
+        return entries
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InMemorySubmitter, "read", counted)
+        with running(Process(world, is_fenced=is_fenced)) as result:
+            before = len(looks)
+            while len(looks) < before + 5 and not result.done():
+                time.sleep(0.01)
+    assert all(looks)
+    assert requests(world) == ()
