@@ -79,6 +79,11 @@ class RemoteWatch:
         return self._guards.stop
 
     @property
+    def has_finished(self) -> bool:
+        """Whether the job has reported that it ended well: it commits nothing any more."""
+        return self._log.has_finished
+
+    @property
     def doomed(self) -> DoomedWrite | None:
         """The finding that Hudi will refuse the driver's write, if there is one."""
         return self._early.doomed

@@ -6,7 +6,7 @@ import hashlib
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import timedelta
@@ -19,7 +19,13 @@ from airflow_occ_provider.attempts.record import AttemptRecord, QueueEntry
 from airflow_occ_provider.attempts.scope import Claim, inherited, leases_above
 from airflow_occ_provider.attempts.standby import Standby
 from airflow_occ_provider.attempts.submitter import LEASE_TTL_FACT
-from airflow_occ_provider.attempts.waits import AdmissionWait, DriverWait, WaitNeeded
+from airflow_occ_provider.attempts.waits import (
+    UNWATCHED,
+    AdmissionWait,
+    DriverEvent,
+    DriverWait,
+    WaitNeeded,
+)
 from airflow_occ_provider.errors import (
     AdmissionTimeoutError,
     ConfigurationError,
@@ -33,7 +39,7 @@ from airflow_occ_provider.leases.keeper import Keeper, least_ttl_s
 from airflow_occ_provider.leases.lease import Status, Terms, Ticket
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL
 from airflow_occ_provider.leases.queue import Queue
-from airflow_occ_provider.leases.rules import Owner, Request, Scope
+from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Scope
 
 _EARLIER_KEPT = 8
 _LONGER_CLAIM = 4
@@ -211,7 +217,7 @@ class TryLease:
         *,
         is_queued: bool,
         begun: AttemptRecord | None = None,
-        was_leased: bool = False,
+        event: DriverEvent = UNWATCHED,
         standby: Standby | None = None,
     ) -> Iterator[Admitted]:
         """Hold the lease that a claim requests, for the time of a block.
@@ -221,8 +227,8 @@ class TryLease:
         :param is_queued: whether to hold a lease; else Hudi's lock alone has to be enough.
         :param begun: an attempt that runs, or has run, under the lease: if the lease is gone, the block
             runs without it.
-        :param was_leased: whether that attempt's driver has ended while the lease was held: what became
-            of the lease since does not matter.
+        :param event: of the process that has watched that attempt's driver. If it has ended while the
+            lease was held, what became of the lease since does not matter.
         :param standby: the driver that is started once the request is the next one.
         :raises AdmissionTimeoutError: if the wait has timed out.
         :raises ConfigurationError: if neither a lease nor Hudi's lock keeps other writers away, or the
@@ -231,9 +237,12 @@ class TryLease:
         :raises LockUnreachableError: if the lock service does not answer in time.
         :raises WaitNeeded: if the lease is not granted yet.
         """
+        if is_queued and begun and event.is_released:
+            yield self._after_release(claim, options, begun)
+            return
         if is_queued:
             with self._held(claim, options, begun, standby) as admitted:
-                yield replace(admitted, keeper=None, loss=None) if was_leased else admitted
+                yield replace(admitted, keeper=None, loss=None) if event.is_leased else admitted
             return
         if not claim.is_fenced(options):
             raise ConfigurationError(
@@ -378,13 +387,27 @@ class TryLease:
 
         :param is_held: whether an earlier process was granted it, for a scope as it was then.
         """
-        scope = claim.scope(options, self.run.record.escalation)
-        of_run = request.service.requests_of_run(request.owner)
-        leases = leases_above(request.owner, scope.table, of_run)
-        if claim.is_fenced(options):
-            scope = inherited(scope, claim.declared(options), leases)
+        scope, leases = self._scope(claim, options, request.service)
         beside = () if leases else claim.beside(scope)
         return scope, *request.ask([scope, *beside], is_held=is_held)
+
+    def _scope(
+        self, claim: Claim, options: Mapping[str, str], service: Queue
+    ) -> tuple[Scope, Sequence[QueuedRequest]]:
+        """Return the scope to request, and those that the task's run holds above it."""
+        scope, owner = claim.scope(options, self.run.record.escalation), self.owner()
+        leases = leases_above(owner, scope.table, service.requests_of_run(owner))
+        if claim.is_fenced(options):
+            scope = inherited(scope, claim.declared(options), leases)
+        return scope, leases
+
+    def _after_release(self, claim: Claim, options: Mapping[str, str], begun: AttemptRecord) -> Admitted:
+        """Return the lease of a driver that has ended, as it was until then; nothing is requested."""
+        with closing(self.lock.leases()) as service:
+            scope, _ = self._scope(claim, options, service)
+        with suppress(StateStoreError):
+            self.run.drop_request(at_once=False)
+        return Admitted(scope, begun.order_token)
 
     def _refuse_short(self, terms: Terms) -> None:
         """Refuse a time to live that is too short to end a driver in it."""

@@ -285,6 +285,7 @@ class DriverEvent:
     :param unseen: why it gave the driver up without having seen its end, if it did.
     :param planned: the partitions of the driver's writes by their workload profiles, by requested time.
     :param is_leased: whether the lease was still held when the driver had ended.
+    :param is_released: whether it was released then.
     :param doomed: the finding that Hudi would refuse the driver's write, if there was one.
     """
 
@@ -293,6 +294,7 @@ class DriverEvent:
     unseen: str = ""
     planned: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_leased: bool = False
+    is_released: bool = False
     doomed: DoomedWrite | None = None
 
     @classmethod
@@ -307,8 +309,13 @@ class DriverEvent:
             unseen=event.get("reason", ""),
             planned=event.get("planned", {}),
             is_leased=event.get("is_leased", False),
+            is_released=event.get("is_released", False),
             doomed=DoomedWrite(evidence, doomed["found_ms"]) if evidence and doomed else None,
         )
+
+
+UNWATCHED = DriverEvent()
+"""Of a driver that no other process has watched."""
 
 
 def _stop_of(event: Mapping[str, Any] | None) -> Stop | None:

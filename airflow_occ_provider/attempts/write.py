@@ -40,6 +40,7 @@ from airflow_occ_provider.attempts.submission import SparkJob
 from airflow_occ_provider.attempts.task_run import TaskRun
 from airflow_occ_provider.attempts.try_lease import TryLease
 from airflow_occ_provider.attempts.waits import (
+    UNWATCHED,
     DriverEvent,
     InstantsWait,
     wait_for_instants,
@@ -184,13 +185,13 @@ class ProtectedTry:
         options: Mapping[str, str],
         begun: AttemptRecord | None = None,
         *,
-        was_leased: bool = False,
+        event: DriverEvent = UNWATCHED,
         standby: Standby | None = None,
     ) -> AbstractContextManager[Admitted]:
         """Hold the lease that the task requests, for the time of a block.
 
         :param begun: the attempt that runs under the lease already, if there is one.
-        :param was_leased: whether its driver has ended while the lease was held.
+        :param event: of the process that has watched its driver.
         :param standby: the driver that waits with the task once it is the next one.
         """
         is_queued = self.spec.is_queued
@@ -202,7 +203,7 @@ class ProtectedTry:
             options,
             is_queued=is_queued,
             begun=begun,
-            was_leased=was_leased,
+            event=event,
             standby=standby,
         )
 
@@ -398,7 +399,7 @@ class Write:
         run = self.run
         event = self.event
         preparation = run.prepare(begun.order_token)
-        with run.admitted(preparation.options, begun, was_leased=event.is_leased) as admitted:
+        with run.admitted(preparation.options, begun, event=event) as admitted:
             return self.write_attempt().resumed(begun, event, preparation, admitted)
 
     def write_attempt(self) -> WriteAttempt:

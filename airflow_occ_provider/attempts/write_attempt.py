@@ -328,7 +328,7 @@ def _release_at_end(admitted: Admitted, log: DriverLog, _: Entry) -> None:
 
     The driver's guard refuses any commit after that, so the next writer need not wait for its process.
     """
-    if log.end == 0 and log.protected:
+    if log.has_finished:
         admitted.release()
 
 

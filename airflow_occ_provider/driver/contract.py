@@ -197,11 +197,13 @@ class Gate:
     :param nonce: drawn at random by this process.
     :param since: when the driver wrote its hello.
     :param limit_s: after so long without a grant the driver leaves.
+    :param is_near: whether the folder is on the driver's host, so that a look is no request.
     """
 
     nonce: str
     since: Moment
     limit_s: float
+    is_near: bool = False
 
     def decide(self, now: Moment, grant: Grant | None, *, revoked: bool) -> Poll | Run | Leave:
         """Decide what one look at the folder means.
@@ -223,7 +225,7 @@ class Gate:
         if waited_s >= self.limit_s:
             return Leave(f"no grant within {self.limit_s:g} s")
         period_s = next((period for until_s, period in POLLS if waited_s < until_s), SLOW_POLL_S)
-        return Poll(min(period_s, self.limit_s - waited_s))
+        return Poll(min(FAST_POLL_S if self.is_near else period_s, self.limit_s - waited_s))
 
 
 @dataclass(frozen=True)

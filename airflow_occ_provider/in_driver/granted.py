@@ -81,7 +81,7 @@ class WaitingDriver:
     ) -> None:
         self._folder, self._leave = folder, leave
         self._hello = Hello(secrets.token_hex(8), details=details)
-        self._gate = Gate(self._hello.nonce, moment(), limit_s)
+        self._gate = Gate(self._hello.nonce, moment(), limit_s, is_near=not folder.is_remote)
         self._choice = threading.Lock()
         self._granted: Run | None = None
         self._problem, self._is_removed = "", False

@@ -57,10 +57,10 @@ class HudiDriverTrigger(LeaseTrigger):
     with ``early_stop="act"`` once it is certain that Hudi will refuse its write. Event statuses:
     ``ended``, with ``stop`` if the trigger ended the driver, with ``found`` if it was certain that Hudi
     would refuse the write, with the partitions that the driver was about to write, and with whether the
-    lease was held at the driver's end (``is_leased``), and ``unseen`` if
-    the driver was out of view for ten minutes, or its service has not answered for as long as its
-    submitter tolerates: the task's next process looks for it again. A task that is killed ends its
-    driver.
+    lease was held at the driver's end (``is_leased``), and was released then (``is_released``), and
+    ``unseen`` if the driver was out of view for ten minutes, or its service has not answered for as
+    long as its submitter tolerates: the task's next process looks for it again. A task that is killed
+    ends its driver.
 
     :param driver: the driver's handle, as JSON values.
     :param is_fenced: whether the driver runs on without the lease.
@@ -103,7 +103,9 @@ class HudiDriverTrigger(LeaseTrigger):
             keeping.cancel()
             with suppress(asyncio.CancelledError):
                 await keeping
-        await self._hand_over(release=False)
+        if is_released := self._may_release(event):
+            event["is_released"] = True
+        await self._hand_over(release=is_released)
         self._has_fired = True
         yield TriggerEvent(event)
 
@@ -150,6 +152,13 @@ class HudiDriverTrigger(LeaseTrigger):
 
     def _echo(self, line: str) -> None:
         self.log.info(mask_named(line.rstrip()))
+
+    def _may_release(self, event: Mapping[str, Any]) -> bool:
+        """Whether the next writer may begin now, and not once this task has a worker slot again.
+
+        A driver that did not end well keeps its lease until its heartbeats are removed.
+        """
+        return bool(event.get("is_leased")) and self.is_fenced and self._watch.has_finished
 
     async def _is_leased(self, keeping: asyncio.Task[LeaseLostError]) -> bool:
         """Whether the lease is held now, and so was until the driver's end."""

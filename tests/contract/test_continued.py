@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -25,6 +26,7 @@ from airflow_occ_provider.errors import (
     WriteConflictError,
 )
 from airflow_occ_provider.leases.request_node import Content
+from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.triggers import base
 from airflow_occ_provider.triggers import driver as module
 from airflow_occ_provider.triggers import lease as lease_module
@@ -278,27 +280,36 @@ def test_a_driver_whose_service_stays_away_is_followed_by_a_later_try(world, mon
 
 
 @pytest.fixture
-def triggerer(monkeypatch, world):
+def triggerer(triggerer_of, world):
+    return triggerer_of(world)
+
+
+@pytest.fixture
+def triggerer_of(monkeypatch):
     monkeypatch.setattr(base, "earliest_s", lambda: 0.0)
     monkeypatch.setattr(module, "_POLL_S", 0.05)
-    monkeypatch.setattr(module, "follower", lambda _, **__: world.submitter())
-    monkeypatch.setattr(lease_module, "lock_hook", lambda _: world.lock)
 
-    def trigger(wait, deadline_ms=0):
-        return HudiDriverTrigger(
-            lock_conn_id="lock",
-            ticket=wait.lease.ticket.to_json(),
-            ttl_ms=wait.lease.ttl_ms,
-            claim_ttl_ms=wait.lease.claim_ttl_ms,
-            deadline_ms=deadline_ms,
-            driver=wait.handle.to_json(),
-            is_fenced=wait.is_fenced,
-            table=str(world.folder.parent),
-            interval_ms=wait.rule.interval_ms,
-            tolerable_misses=wait.rule.tolerable_misses,
-        )
+    def of(world):
+        monkeypatch.setattr(module, "follower", lambda _, **__: world.submitter())
+        monkeypatch.setattr(lease_module, "lock_hook", lambda _: world.lock)
+        return partial(_trigger, world)
 
-    return trigger
+    return of
+
+
+def _trigger(world, wait, deadline_ms=0):
+    return HudiDriverTrigger(
+        lock_conn_id="lock",
+        ticket=wait.lease.ticket.to_json(),
+        ttl_ms=wait.lease.ttl_ms,
+        claim_ttl_ms=wait.lease.claim_ttl_ms,
+        deadline_ms=deadline_ms,
+        driver=wait.handle.to_json(),
+        is_fenced=wait.is_fenced,
+        table=str(world.folder.parent),
+        interval_ms=wait.rule.interval_ms,
+        tolerable_misses=wait.rule.tolerable_misses,
+    )
 
 
 async def event_of(trigger):
@@ -593,6 +604,41 @@ PROTECTED = {"fact": "protected", "reports_end": True}
 
 def end(exit_code):
     return {"fact": "end", "exit_code": exit_code}
+
+
+def test_a_trigger_releases_the_lease_of_a_job_that_ended_well_at_once(shutting_down, triggerer_of):
+    world = shutting_down(PROTECTED, end(0))
+    wait = deferred(Process(world))
+    rival = world.lock.leases().request(
+        Request("rival", Owner(("dag", "run", "rival")), (Scope(str(world.folder.parent)),), 60_000)
+    )
+    assert not world.lock.leases().status(rival).held
+    world.go.set()
+    ends(world, wait.handle)
+    event = asyncio.run(event_of(triggerer_of(world)(wait)))
+    assert (event["is_leased"], event["is_released"]) == (True, True)
+    assert world.lock.leases().status(rival).held
+    assert Process(world).run(DriverEvent.of(event)).instant.time == T1
+    assert [request.name for request in requests(world)] == [rival.name]
+    assert not world.store.record.get("place")
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_fenced"),
+    [((PROTECTED, end(1)), True), ((end(0),), True), ((PROTECTED,), True), ((PROTECTED, end(0)), False)],
+)
+def test_a_trigger_keeps_any_other_lease_for_the_next_process(
+    shutting_down, triggerer_of, facts, is_fenced
+):
+    world = shutting_down(*facts)
+    wait = deferred(Process(world, is_fenced=is_fenced))
+    world.go.set()
+    ends(world, wait.handle)
+    event = asyncio.run(event_of(triggerer_of(world)(wait)))
+    assert event["is_leased"]
+    assert "is_released" not in event
+    (request,) = requests(world)
+    assert request.name == wait.lease.ticket.name
 
 
 @contextmanager

@@ -147,8 +147,7 @@ class Process:
             log=LOG,
             absence_ms=ABSENCE_MS,
         )
-        leased = event.is_leased
-        with lease.admitted(claim, {}, is_queued=True, begun=begun, was_leased=leased) as admitted:
+        with lease.admitted(claim, {}, is_queued=True, begun=begun, event=event) as admitted:
             signature = Signature(
                 self.journal.record.identity, "dag", "run", "task", order_token=admitted.order_token
             )

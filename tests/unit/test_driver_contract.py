@@ -725,6 +725,12 @@ def test_a_gate_polls_fast_then_slowly_and_leaves_at_its_limit():
     assert gate.decide(Moment(101, 1120), None, revoked=False) == Leave("no grant within 120 s")
 
 
+def test_a_gate_on_the_drivers_host_polls_fast_to_its_limit():
+    gate = Gate("n", Moment(0, 0), limit_s=120, is_near=True)
+    polls = [gate.decide(Moment(waited, 0), None, revoked=False) for waited in (0, 30, 119, 119.9)]
+    assert [poll.after_s for poll in polls] == pytest.approx([0.2, 0.2, 0.2, 0.1])
+
+
 def test_a_revocation_wins_over_a_grant():
     gate = Gate("n", Moment(0, 0), limit_s=120)
     assert gate.decide(Moment(1, 1), Grant("n", "p"), revoked=True) == Leave("the attempt was revoked")

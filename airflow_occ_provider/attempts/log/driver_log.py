@@ -380,6 +380,14 @@ class DriverLog:
         return bool(self.protected or self.unprotected or self.fatal or self.own_instants)
 
     @property
+    def has_finished(self) -> bool:
+        """Whether a guarded job has reported that it ended well.
+
+        It commits nothing any more.
+        """
+        return self.protected and self.end == 0
+
+    @property
     def own_instants(self) -> tuple[str, ...]:
         """Requested times of the writes that the driver has requested so far."""
         return self.instants.times
