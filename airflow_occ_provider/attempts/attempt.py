@@ -391,13 +391,13 @@ class CommitLockAudit:
     options: Mapping[str, str]
     table: HudiTable
 
-    def refuse_unlocked(self, commit: Commit, before: int | None) -> None:
+    def refuse_unlocked(self, commit: Commit, before: int | None, after: int | None) -> None:
         """Refuse a commit that was made without the lock.
 
         :param before: the lock's count before the attempt.
-        :raises MisconfigurationError: if no process took it since the audit began.
+        :param after: its count after the job, before the lease was released if that was known in time.
+        :raises MisconfigurationError: if no process took it meanwhile.
         """
-        after = self.count()
         if after is None or after > (before or 0):
             return
         raise MisconfigurationError(

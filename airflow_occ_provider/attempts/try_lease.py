@@ -334,10 +334,8 @@ class TryLease:
 
         def release() -> None:
             nonlocal is_released
-            if not is_released:
-                is_released = True
-                kept.stop()
-                self._release(request.service, ticket, held_s, is_done=True)
+            kept.stop()
+            is_released = self._release(request.service, ticket, held_s, is_done=True)
 
         try:
             with kept as keeper:
@@ -429,8 +427,8 @@ class TryLease:
             self.spark.end()
             time.sleep(_PAUSE_S)
 
-    def _release(self, service: Queue, ticket: Ticket, held_s: float, *, is_done: bool) -> None:
-        """Release the lease.
+    def _release(self, service: Queue, ticket: Ticket, held_s: float, *, is_done: bool) -> bool:
+        """Release the lease; return whether the lock service has answered.
 
         :param is_done: whether the try goes on; else its record may not change again.
         """
@@ -441,6 +439,8 @@ class TryLease:
                     self.run.drop_request(at_once=not is_done)
         except OccError as error:
             self.log.warning("The lease was not released, its time to live frees it: %s", error.message)
+            return False
+        return True
 
 
 def _lives_ms(begun: AttemptRecord | None) -> int:

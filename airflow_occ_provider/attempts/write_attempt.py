@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -145,15 +145,17 @@ class WriteAttempt:
     ) -> Commit | None:
         """Watch the driver, and return what it committed, if that is sound."""
         one_table = OneTable(self.path)
-        settlement = self._run(driver, preparation, admitted, record, one_table)
+        audit = CommitLockAudit(self.lock, preparation.options, self.table)
+        release = _EarlyRelease(admitted, audit)
+        settlement = self._run(driver, preparation, admitted, record, one_table, release=release)
         if self.run.record.has_ended:
             self.spark.forget(*self.run.record.identities)
         if settlement.loss is None:
             one_table.refuse(committed=None if settlement.unreadable else settlement.commit is not None)
         commit = self.judge(settlement, admitted, HeartbeatRule.of(preparation.options), driver.planned)
         if commit:
-            audit = CommitLockAudit(self.lock, preparation.options, self.table)
-            audit.refuse_unlocked(commit, record.lock_count)
+            after = release.lock_count if release.is_done else audit.count()
+            audit.refuse_unlocked(commit, record.lock_count, after)
             audit_scope(commit, admitted, self.log)
             audit_lease(commit, admitted)
         return commit
@@ -165,6 +167,8 @@ class WriteAttempt:
         admitted: Admitted,
         record: AttemptRecord,
         one_table: OneTable,
+        *,
+        release: _EarlyRelease,
     ) -> Settlement:
         """Run the driver under its guards, and return its settlement by the table."""
         options = preparation.options
@@ -193,7 +197,7 @@ class WriteAttempt:
         )
         listeners: list[Listener] = [one_table.on_entry] if has_one_name else []
         if admitted.is_fenced:
-            listeners.append(partial(_release_at_end, admitted, log))
+            listeners.append(partial(release.on_entry, log))
         with looking:  # not while the attempt is settled: that removes the heartbeat
             attempt.watch(guards, listeners, wait if may_wait else None)
         if driver.stop is None and log.end is None:
@@ -323,13 +327,25 @@ class WriteAttempt:
             )
 
 
-def _release_at_end(admitted: Admitted, log: DriverLog, _: Entry) -> None:
-    """Release the lease once the job has ended well, before Spark's shutdown and the settlement.
+@dataclass(slots=True)
+class _EarlyRelease:
+    """Releases the lease once the job has ended well, before Spark's shutdown and the settlement.
 
     The driver's guard refuses any commit after that, so the next writer need not wait for its process.
+
+    :param lock_count: how often Hudi's lock was taken until then; the next writer takes it as well.
     """
-    if log.has_finished:
-        admitted.release()
+
+    admitted: Admitted
+    audit: CommitLockAudit
+    is_done: bool = field(default=False, init=False)
+    lock_count: int | None = field(default=None, init=False)
+
+    def on_entry(self, log: DriverLog, _: Entry) -> None:
+        if log.has_finished and not self.is_done:
+            self.lock_count = self.audit.count()
+            self.is_done = True
+            self.admitted.release()
 
 
 def _locks_one_name(options: Mapping[str, str]) -> bool:

@@ -103,9 +103,9 @@ class HudiDriverTrigger(LeaseTrigger):
             keeping.cancel()
             with suppress(asyncio.CancelledError):
                 await keeping
-        if is_released := self._may_release(event):
+        may_release = self._may_release(event)
+        if await self._hand_over(release=may_release) and may_release:
             event["is_released"] = True
-        await self._hand_over(release=is_released)
         self._has_fired = True
         yield TriggerEvent(event)
 
@@ -221,9 +221,8 @@ class HudiDriverTrigger(LeaseTrigger):
         """A driver that nothing else keeps others away from may be without a triggerer for a while."""
         return super()._term_ms if self.is_fenced else max(self.ttl_ms, self.claim_ttl_ms)
 
-    async def _hand_over(self, *, release: bool) -> None:
-        if self.ticket:
-            await super()._hand_over(release=release)
+    async def _hand_over(self, *, release: bool) -> bool:
+        return bool(self.ticket) and await super()._hand_over(release=release)
 
     def _look(self) -> Running | Ended | Unseen:
         return self._watch.look()

@@ -208,8 +208,8 @@ class LeaseTrigger(HudiTrigger):
     def _is_late(self) -> bool:
         return 0 < self.deadline_ms <= round(time.time() * 1000)
 
-    async def _hand_over(self, *, release: bool) -> None:
-        """Release the request, or claim it for the next process; ignore failures."""
+    async def _hand_over(self, *, release: bool) -> bool:
+        """Release the request, or claim it for the next process; return whether that succeeded."""
         with suppress(OccError):
             async with shared_queue(self.lock_conn_id) as queue:
                 ticket = Ticket.from_json(self.ticket)
@@ -217,6 +217,8 @@ class LeaseTrigger(HudiTrigger):
                     await in_thread(self.lock_conn_id, queue.release, ticket)
                 else:
                     await self._renew(queue, ticket, self.claim_ttl_ms)
+            return True
+        return False
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -14,6 +14,7 @@ from functools import partial
 import pytest
 
 from airflow_occ_provider.attempts import try_lease
+from airflow_occ_provider.attempts.attempt import CommitLockAudit
 from airflow_occ_provider.attempts.earlier_tries import end_earlier_drivers
 from airflow_occ_provider.attempts.submitter import Ended, Running, Unseen
 from airflow_occ_provider.attempts.waits import DriverEvent
@@ -21,10 +22,12 @@ from airflow_occ_provider.errors import (
     ExecutionTimeoutError,
     FailedAfterCommitError,
     LeaseLostError,
+    LockUnreachableError,
     NotSubmittedError,
     SubmitterUnreachableError,
     WriteConflictError,
 )
+from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.request_node import Content
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.triggers import base
@@ -602,8 +605,8 @@ def shutting_down(folder):
 PROTECTED = {"fact": "protected", "reports_end": True}
 
 
-def end(exit_code):
-    return {"fact": "end", "exit_code": exit_code}
+def end(exit_code, *, is_certain=True):
+    return {"fact": "end", "exit_code": exit_code, "committed": [T1], "is_certain": is_certain}
 
 
 def test_a_trigger_releases_the_lease_of_a_job_that_ended_well_at_once(shutting_down, triggerer_of):
@@ -668,11 +671,57 @@ def test_a_lease_is_released_once_the_job_has_ended_well_while_its_driver_shuts_
     assert not world.store.record.get("place")
 
 
+def test_hudis_lock_is_counted_before_the_next_writer_may_take_it(shutting_down, monkeypatch):
+    world = shutting_down(PROTECTED, end(0))
+    was_leased = []
+    monkeypatch.setattr(CommitLockAudit, "count", lambda _: was_leased.append(bool(requests(world))))
+    with running(Process(world)):
+        pass
+    assert was_leased == [True, True]
+
+
+def test_a_release_that_failed_while_the_driver_shut_down_is_repeated(shutting_down, monkeypatch):
+    world = shutting_down(PROTECTED, end(0))
+    release, answers = Queue.release, [False, True]
+
+    def unreachable_once(self, ticket):
+        if not answers.pop(0):
+            raise LockUnreachableError("no route")
+        return release(self, ticket)
+
+    monkeypatch.setattr(Queue, "release", unreachable_once)
+    with running(Process(world)) as result:
+        pass
+    assert result.result().instant.time == T1
+    assert (answers, requests(world)) == ([], ())
+
+
+def test_a_trigger_whose_lock_service_is_away_leaves_the_release_to_the_task(
+    shutting_down, triggerer_of, monkeypatch
+):
+    world = shutting_down(PROTECTED, end(0))
+    wait = deferred(Process(world))
+    world.go.set()
+    ends(world, wait.handle)
+
+    def unreachable(*_):
+        raise LockUnreachableError("no route")
+
+    with monkeypatch.context() as away:
+        away.setattr(Queue, "release", unreachable)
+        event = asyncio.run(event_of(triggerer_of(world)(wait)))
+    assert "is_released" not in event
+    assert Process(world).run(DriverEvent.of(event)).instant.time == T1
+    assert requests(world) == ()
+
+
 @pytest.mark.parametrize(
     ("facts", "is_fenced"),
     [
         ((PROTECTED, end(1)), True),  # a loser gives way by its next request
-        ((end(0),), True),  # no guard keeps it from another commit
+        ((end(0),), True),  # nothing is known of its protection
+        ((PROTECTED, end(0, is_certain=False)), True),  # no guard keeps it from another commit
+        ((PROTECTED, {"fact": "not_protected", "reason": "x"}, end(0)), True),
         ((PROTECTED,), True),
         ((PROTECTED, end(0)), False),  # only the lease keeps others away
     ],

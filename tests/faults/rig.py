@@ -199,9 +199,10 @@ class FaultyRun:
                 self.report.reached = point
                 yield
                 return
+            driver = drivers(self.table)
             with contextlib.ExitStack() as lock:
                 lock.enter_context(lock_held(self.stack, self.table))
-                if self._writes_to_the_point(lock):
+                if self._writes_to_the_point(driver, lock):
                     self.report.reached = point
                     yield
                     return
@@ -210,9 +211,8 @@ class FaultyRun:
                 flush=True,
             )
 
-    def _writes_to_the_point(self, lock):
+    def _writes_to_the_point(self, driver, lock):
         """Let the driver write as far as the point, or return that it is lost, and hold the next one."""
-        driver = drivers(self.table)
         hold = self.gate / "rows.hold"
         hold.unlink()
         with contextlib.suppress(ProcessLookupError):

@@ -34,9 +34,9 @@ def audit(hudi_stack, monkeypatch, tmp_path):
 def test_a_commit_without_the_lock_that_other_writers_take_is_reported(hudi_stack, tmp_path, audit):
     first, before = audit()
     made = Writer(hudi_stack, tmp_path / "t").run()
-    first.refuse_unlocked(made.commit, before)
+    first.refuse_unlocked(made.commit, before, first.count())
     second, before = audit()
     made = Writer(hudi_stack, tmp_path / "t", ELSEWHERE).run()
     with pytest.raises(MisconfigurationError, match="made without Hudi's lock") as refused:
-        second.refuse_unlocked(made.commit, before)
+        second.refuse_unlocked(made.commit, before, second.count())
     assert (refused.value.committed, refused.value.retry) == (True, False)

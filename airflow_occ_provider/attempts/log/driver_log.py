@@ -333,6 +333,7 @@ class DriverLog:
         self.fatal: Chain | None = None
         self.reports = False
         self.end: int | None = None
+        self._end_is_certain = False
         self.reports_end = False
         self._followed = False
         self._failure = ""
@@ -366,6 +367,7 @@ class DriverLog:
                 self.instants.has_other_checks = True
             case "end":
                 self.end = int(fact.get("exit_code", 1))
+                self._end_is_certain = fact.get("is_certain") is True
             case "hudi":
                 self._take_record(fact)
 
@@ -381,11 +383,12 @@ class DriverLog:
 
     @property
     def has_finished(self) -> bool:
-        """Whether a guarded job has reported that it ended well.
+        """Whether a guarded job has ended well, and certainly commits nothing any more.
 
-        It commits nothing any more.
+        One that caught a conflict has a write to be settled first.
         """
-        return self.protected and self.end == 0
+        is_closed = self.protected and not self.unprotected and self._end_is_certain
+        return is_closed and self.end == 0 and not self.instants.unfinished_conflict
 
     @property
     def own_instants(self) -> tuple[str, ...]:
