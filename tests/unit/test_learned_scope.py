@@ -594,7 +594,7 @@ def test_a_commit_outside_what_was_learned_is_not_reported(commits, start, monke
     run = start()[2]
     landed = outcome("dt=1", "dt=2")
     monkeypatch.setattr(
-        WriteAttempt, "_run", lambda *_: Settlement(Outcome.COMMITTED, commit=landed, exit_code=0)
+        WriteAttempt, "_run", lambda *_, **__: Settlement(Outcome.COMMITTED, commit=landed, exit_code=0)
     )
     monkeypatch.setattr(type(run.spark), "forget", lambda *_: None)
     prepared, driver = Preparation(None, None, {}, "", None), SimpleNamespace(planned={})
