@@ -385,15 +385,15 @@ class TryLease:
 
         :param is_held: whether an earlier process was granted it, for a scope as it was then.
         """
-        scope, leases = self._scope(claim, options, request.service)
+        scope, leases = self._scope(claim, options, request.service, request.owner)
         beside = () if leases else claim.beside(scope)
         return scope, *request.ask([scope, *beside], is_held=is_held)
 
     def _scope(
-        self, claim: Claim, options: Mapping[str, str], service: Queue
+        self, claim: Claim, options: Mapping[str, str], service: Queue, owner: Owner
     ) -> tuple[Scope, Sequence[QueuedRequest]]:
         """Return the scope to request, and those that the task's run holds above it."""
-        scope, owner = claim.scope(options, self.run.record.escalation), self.owner()
+        scope = claim.scope(options, self.run.record.escalation)
         leases = leases_above(owner, scope.table, service.requests_of_run(owner))
         if claim.is_fenced(options):
             scope = inherited(scope, claim.declared(options), leases)
@@ -402,7 +402,7 @@ class TryLease:
     def _after_release(self, claim: Claim, options: Mapping[str, str], begun: AttemptRecord) -> Admitted:
         """Return the lease of a driver that has ended, as it was until then; nothing is requested."""
         with closing(self.lock.leases()) as service:
-            scope, _ = self._scope(claim, options, service)
+            scope, _ = self._scope(claim, options, service, self.owner())
         with suppress(StateStoreError):
             self.run.drop_request(at_once=False)
         return Admitted(scope, begun.order_token)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -282,7 +282,7 @@ class Write:
     """
 
     run: ProtectedTry
-    event: DriverEvent = field(default_factory=DriverEvent)
+    event: DriverEvent = UNWATCHED
 
     def result(self) -> dict[str, Any]:
         """Settle the earlier tries, run the job once, and return the facts by the table.

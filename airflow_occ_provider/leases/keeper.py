@@ -174,6 +174,6 @@ class Keeper:
                 )
 
     def _lose(self, error: LeaseLostError) -> None:
-        if self.lost is None:
+        if self.lost is None and not self.is_stopped:  # stopped, it may have been released
             _log.warning("%s; %s.", error.message, self._on_lost)
             self.lost = error

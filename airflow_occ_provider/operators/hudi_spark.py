@@ -15,7 +15,7 @@ from airflow_occ_provider.attempts.preparation import strategy_option
 from airflow_occ_provider.attempts.rivals import resume_unwatched
 from airflow_occ_provider.attempts.scope import Isolation
 from airflow_occ_provider.attempts.submission import refuse_contradictions
-from airflow_occ_provider.attempts.waits import DriverEvent, WaitNeeded
+from airflow_occ_provider.attempts.waits import UNWATCHED, DriverEvent, WaitNeeded
 from airflow_occ_provider.attempts.write import ProtectedTry, Write
 from airflow_occ_provider.attempts.write_spec import (
     WritePolicy,
@@ -139,7 +139,7 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
             self.operator_extra_links = (*self.operator_extra_links, *self.via_place().links)
         self.hudi_defaults: dict[str, str] = {}
         self.submission: dict[str, Any] = {}
-        self._watched = DriverEvent()
+        self._watched = UNWATCHED
         self._killed = Flag()
         self._spark: SparkRun | None = None
         self._is_resumed = False

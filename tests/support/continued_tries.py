@@ -24,7 +24,7 @@ from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.submission import SparkJob, Submission
 from airflow_occ_provider.attempts.submitter import Running
 from airflow_occ_provider.attempts.try_lease import TryLease
-from airflow_occ_provider.attempts.waits import DriverEvent, WaitNeeded
+from airflow_occ_provider.attempts.waits import UNWATCHED, WaitNeeded
 from airflow_occ_provider.attempts.write_attempt import WriteAttempt
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.queue import Queue
@@ -38,7 +38,6 @@ from tests.support.recorded_attempts import Store
 LOG = logging.getLogger(__name__)
 ABSENCE_MS = 7000
 PATIENCE_S = 60
-NOTHING = DriverEvent()
 WORK = "digest-of-the-work"
 
 
@@ -128,7 +127,7 @@ class Process:
     def begun(self):
         return begun_attempt(self.journal, self.submitter, self.table.path, self.work, LOG)
 
-    def run(self, event=NOTHING, *, is_deferrable=True):
+    def run(self, event=UNWATCHED, *, is_deferrable=True):
         """What ``HudiWriteOperator`` does in one process."""
         begun = self.begun()
         if begun is None:

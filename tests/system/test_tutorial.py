@@ -32,8 +32,11 @@ def blocks():
 
 
 def script():
-    """Return the page as one script: files are written where the page says that they are saved."""
-    lines = ["set -euo pipefail"]
+    """Return the page as one script: files are written where the page says that they are saved.
+
+    With job control, as at a prompt: without it ``kill %1`` ends a command, and not what that started.
+    """
+    lines = ["set -meuo pipefail"]
     for language, text, prose in blocks():
         if language == "python":
             path = FILE.search(prose.rstrip())[1]
@@ -50,6 +53,16 @@ def script():
 def shape(line):
     """Return a line without what differs from run to run: numbers and the width of columns."""
     return " ".join(re.sub(r"\d+", "0", line).split())
+
+
+def processes_of(home):
+    """Return the processes of an account; the title of some is written over their environment."""
+    return [
+        process
+        for process in psutil.process_iter(["environ", "cwd"])
+        if (process.info["environ"] or {}).get("HOME") == str(home)
+        or Path(process.info["cwd"] or "/").is_relative_to(home)
+    ]
 
 
 @pytest.fixture
@@ -83,9 +96,8 @@ def account(tmp_path):
         "COLUMNS": "200",
     }
     yield variables
-    for process in psutil.process_iter(["environ"]):
-        if (process.info["environ"] or {}).get("HOME") == str(home):
-            process.kill()
+    for process in processes_of(home):
+        process.kill()
 
 
 def test_the_commands_of_the_tutorial_lead_to_a_conflict_and_its_retry(account, tmp_path):
@@ -113,6 +125,8 @@ def test_the_commands_of_the_tutorial_lead_to_a_conflict_and_its_retry(account, 
     assert len(answers) == commands + 1
     tasks = dict(re.findall(r"^trips +(\w+) +(\w+)", text, re.MULTILINE))
     assert tasks == {"create": "success", "slow": "success", "quick": "success"}, text[-8000:]
+    _, alive = psutil.wait_procs(processes_of(account["HOME"]), 120)
+    assert not alive
     folder = Path(account["HOME"]) / "hudi-tutorial"
     tries = folder.glob("airflow/logs/dag_id=trips/run_id=first/task_id=*/attempt=*.log")
     assert {path.parent.name.removeprefix("task_id=") + path.name[7:-4] for path in tries} >= {

@@ -113,6 +113,29 @@ def test_a_renewal_that_hangs_does_not_hide_the_loss(nodes, held, monkeypatch):
         go_on.set()
 
 
+def test_a_renewal_that_hangs_until_after_the_release_is_no_loss(held, monkeypatch, caplog):
+    line, ticket = held
+    is_renewing, go_on = threading.Event(), threading.Event()
+
+    def renew(ticket, ttl_ms):
+        is_renewing.set()
+        go_on.wait(PATIENCE_S)
+        raise LeaseLostError("it was released", remedy="none")
+
+    monkeypatch.setattr("airflow_occ_provider.leases.keeper._END_TIMEOUT_S", 0.01)
+    with Keeper(line, ticket, 100 * TTL_MS) as keeper:
+        monkeypatch.setattr(line, "renew", renew)
+        keeper.extend_soon()
+        assert is_renewing.wait(PATIENCE_S)
+        keeper.stop()
+        line.release(ticket)
+        go_on.set()
+        for thread in keeper._threads:
+            thread.join(PATIENCE_S)
+        assert keeper.lost is None
+    assert not caplog.text
+
+
 def test_whatever_a_renewal_fails_with_the_next_one_is_tried(nodes, held, monkeypatch):
     line, ticket = held
     renew, failed = line.renew, threading.Event()
