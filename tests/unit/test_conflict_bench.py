@@ -10,6 +10,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from airflow_occ_provider.attempts.write_spec import WritePolicy
+from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from tests.bench.conflict import by_hand, measures
 from tests.bench.conflict.arms import ARMS, in_turn
 from tests.bench.conflict.bootstrap import interval
@@ -211,6 +213,11 @@ def test_the_arms_differ_in_one_thing():
     usual = ARMS["e"]
     for arm in map(ARMS.get, "hijk"):
         assert replace(arm, letter="e", title=usual.title, without="") == usual
+    undetected = ARMS["m"]
+    assert replace(undetected, letter="e", title=usual.title, is_undetected=False) == usual
+    assert replace(ARMS["n"], letter="m", title=undetected.title, without="") == undetected
+    policies = {letter: WritePolicy(**ARMS[letter].policy) for letter in "em"}
+    assert policies["m"] == replace(policies["e"], early_conflict_detection=EarlyDetection.OFF)
 
 
 def test_the_times_of_drivers_are_read(tmp_path):

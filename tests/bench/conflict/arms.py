@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 IN_JOB_RETRIES = 10
 
@@ -19,6 +19,7 @@ class Arm:
     :param ours: whether the provider's operator runs it, and then how it knows what it changes.
     :param stands_by: whether the driver of the next task in the queue is started before its lease.
     :param without: what the operator is to do without, so that the others show what that gains.
+    :param is_undetected: whether Hudi's own early detection is off, as in tables where it cannot be on.
     """
 
     letter: str
@@ -29,11 +30,23 @@ class Arm:
     ours: Literal["", "no scopes", "learned", "scopes"] = ""
     without: Literal["", "early stop", "giving way", "hints", "preflight"] = ""
     stands_by: bool = False
+    is_undetected: bool = False
 
     @property
     def is_scheduled(self) -> bool:
         """Whether Airflow can run it: what it is without may be patched in a writer's own process."""
         return bool(self.ours and not self.without)
+
+    @property
+    def policy(self) -> dict[str, Any]:
+        """The policy of its tasks."""
+        return {
+            "learn_scope": self.ours == "learned",
+            "standby": self.stands_by,
+            **({"early_stop": "off"} if self.without == "early stop" else {}),
+            **({"preflight_timeout": 0} if self.without == "preflight" else {}),
+            **({"early_conflict_detection": "off"} if self.is_undetected else {}),
+        }
 
 
 ARMS = {
@@ -51,6 +64,8 @@ ARMS = {
         Arm("j", "HudiWriteOperator, no preflight", ours="no scopes", without="preflight"),
         Arm("k", "HudiWriteOperator, no early stop", ours="no scopes", without="early stop"),
         Arm("l", "HudiWriteOperator, scope, standby", ours="scopes", stands_by=True),
+        Arm("m", "HudiWriteOperator, undetected", ours="no scopes", is_undetected=True),
+        Arm("n", "the same, no giving way", ours="no scopes", without="giving way", is_undetected=True),
     )
 }
 BY_HAND = tuple(letter for letter, arm in ARMS.items() if not arm.ours)

@@ -72,13 +72,6 @@ def signature_of(job: Job, run_id: str) -> Signature:
     return Signature(run_id, DAG_ID, run_id, job.writer, site=SITE)
 
 
-_POLICIES: dict[tuple[str, str], dict[str, Any]] = {
-    ("learned", ""): {"learn_scope": True},
-    ("no scopes", "early stop"): {"early_stop": "off"},
-    ("no scopes", "preflight"): {"preflight_timeout": 0},
-}
-
-
 def operator_of(
     job: Job, table: str, arguments: Sequence[str], arm: Arm, **more: Any
 ) -> HudiWriteOperator:
@@ -96,7 +89,7 @@ def operator_of(
         table=table,
         lock_conn_id=LOCK,
         scope=list(job.partitions) if arm.ours == "scopes" else None,
-        policy={**_POLICIES.get((arm.ours, arm.without), {}), "standby": arm.stands_by},
+        policy=arm.policy,
         **more,
     )
 
