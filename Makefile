@@ -10,6 +10,7 @@ UV := UV_SYSTEM_CERTS=1 UV_COMPILE_BYTECODE=1 $(BIN)/uv pip
 ADD := $(UV) install --quiet --python $(VENV) --constraint constraints.txt
 unexport PYTHONDONTWRITEBYTECODE
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
+export HUDI_RELEASE ?= $(HUDI)
 
 # Tests wait more than they compute; pytest -m, with the markers of pyproject.toml, selects them without make.
 WORKERS ?= 2
@@ -41,7 +42,7 @@ $(SPARK6)/.installed: $(INSTALLED)
 	$(UV) install --quiet --python $(SPARK6) --constraint $(SPARK6)/constraints.txt --editable '.[hive]' cryptography rich --group dev
 	$(UV) check --python $(SPARK6)
 	touch $@
-demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore, storage; STORE=s3, gs, wasb, hdfs; SUBMITTER=yarn, kubernetes; VIA=bash, livy; EXECUTOR=celery; KEEP=1)
+demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore, storage; STORE=s3, gs, wasb, hdfs; SUBMITTER=yarn, kubernetes; VIA=bash, livy; EXECUTOR=celery; HUDI=0.15.0, 1.0.2, 1.1.1; KEEP=1)
 	$(BIN)/python -m tests.demo --dags dags --lock $(LOCK) $(if $(SUBMITTER),--submitter $(SUBMITTER)) $(if $(VIA),--via $(VIA)) \
 		$(if $(EXECUTOR),--executor $(EXECUTOR)) $(if $(STORE),--store $(STORE)) $(if $(KEEP),--keep)
 
@@ -59,7 +60,7 @@ test-nightly: $(SPARK6)/.installed  ## More of real services and whole Airflows;
 	$(PYTEST) -m nightly
 nightly: $(INSTALLED)  ## test-nightly and the rigs queue, once and truth, whether one fails or not (SEED=7)
 	$(MAKE) --keep-going SMOKE=1 test-nightly rig NAME="queue once truth bench.conflict"
-rig: $(INSTALLED) $(if $(filter truth corpus,$(NAME)),$(VENV)/.corpus-installed) $(if $(filter truth pages pages.%,$(NAME)),$(VENV)/.browser-installed)  ## Long runs with a seed: NAME=queue, once, truth, cost, or one of their programs (SEED=7 RUNS=60 CHECK=1; ARGS="--store s3" for one program)
+rig: $(INSTALLED) $(if $(filter truth corpus,$(NAME)),$(VENV)/.corpus-installed) $(if $(filter truth pages pages.%,$(NAME)),$(VENV)/.browser-installed)  ## Long runs with a seed: NAME=queue, once, truth, cost, or one of their programs (SEED=7 RUNS=60 CHECK=1 HUDI=1.0.2; ARGS="--store s3" for one program)
 	$(BIN)/python -m tests.rig $(NAME) $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) -- $(ARGS)
 test-spark6: $(SPARK6)/.installed  ## Beside the Spark provider 6, Spark apart (SLICE=1: a part)
 	spark=$(CURDIR)/$(BIN)/python; \

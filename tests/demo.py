@@ -131,7 +131,7 @@ def main() -> int:
 def _demo(dags: Path, folder: Path, args: argparse.Namespace) -> int:
     with ExitStack() as running:
         with _step("Hudi's bundle"):
-            find_bundle()
+            console.print(f"  {find_bundle().name}", highlight=False)
         with _step(f"the store ({args.store})") if args.store != LOCAL_DISK else nullcontext():
             store = running.enter_context(started_store(args.store, folder / "store"))
         with _step(LOCKS[args.lock]):

@@ -19,6 +19,7 @@ from airflow_occ_provider.embedded.java import find_java_home
 from airflow_occ_provider.embedded.process import EmbeddedError
 
 HUDI_VERSION = "1.2.0"
+"""The release unless ``HUDI_RELEASE`` names another one."""
 SPARK_VERSION = "3.5"
 _SCALA_VERSION = "2.12"
 _TIMEOUT_S = 900
@@ -31,11 +32,16 @@ def cache_folder() -> Path:
     return Path(folder) if folder else Path(base) / "airflow_occ_provider"
 
 
+def hudi_release() -> str:
+    """Return Hudi's release: ``HUDI_RELEASE`` of the environment, or the default."""
+    return os.environ.get("HUDI_RELEASE") or HUDI_VERSION
+
+
 def find_bundle(hudi_version: str | None = None) -> Path:
     """Return Hudi's Spark bundle, from ``HUDI_BUNDLE_JAR``, the cache, or Maven.
 
     :param hudi_version: the release; ``HUDI_BUNDLE_JAR`` is used only if it has this release. By
-        default that jar, of any release, or else ``HUDI_VERSION``.
+        default that jar, of any release, or else ``hudi_release``.
     :raises EmbeddedError: if it is missing and cannot be resolved.
     """
     jar = os.environ.get("HUDI_BUNDLE_JAR")
@@ -45,7 +51,7 @@ def find_bundle(hudi_version: str | None = None) -> Path:
         if hudi_version in (None, _release_of(Path(jar))):
             return Path(jar)
     name = f"hudi-spark{SPARK_VERSION}-bundle_{_SCALA_VERSION}"
-    return resolve_jar("org.apache.hudi", name, hudi_version or HUDI_VERSION)
+    return resolve_jar("org.apache.hudi", name, hudi_version or hudi_release())
 
 
 def _release_of(jar: Path) -> str | None:

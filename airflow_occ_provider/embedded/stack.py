@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from airflow_occ_provider.embedded.bundle import HUDI_VERSION
+from airflow_occ_provider.embedded.bundle import hudi_release
 from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
 from airflow_occ_provider.embedded.object_store import EmbeddedObjectStore
 from airflow_occ_provider.embedded.spark import spark_environment
@@ -33,7 +33,7 @@ class EmbeddedStack:
     ) -> None:
         self._temporary = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="airflow_occ_stack_"))
-        self.hudi_version = hudi_version or HUDI_VERSION
+        self.hudi_version = hudi_version or hudi_release()
         self._bundle_version = hudi_version
         self.lock = lock
         self.store = store

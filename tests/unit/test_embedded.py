@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from airflow_occ_provider.embedded import bundle, java, spark
+from airflow_occ_provider.embedded import bundle, java, spark, stack
 from airflow_occ_provider.embedded.object_store import EmbeddedS3
 from airflow_occ_provider.embedded.ports import free_ports
 from airflow_occ_provider.embedded.process import EmbeddedError, Server
@@ -133,6 +133,17 @@ def test_the_given_bundle_serves_the_release_that_it_is_of(tmp_path, monkeypatch
     assert bundle.find_bundle("0.15.0") == cached
     monkeypatch.setenv("HUDI_BUNDLE_JAR", str(cached))  # no jar: of no release
     assert bundle.find_bundle("0.15.0") == cached
+
+
+def test_the_release_is_named_by_the_environment(tmp_path, monkeypatch):
+    for release in ("0.15.0", bundle.HUDI_VERSION):
+        (tmp_path / f"hudi-spark3.5-bundle_2.12-{release}.jar").touch()
+    monkeypatch.setenv("AIRFLOW_OCC_CACHE", str(tmp_path))
+    monkeypatch.delenv("HUDI_BUNDLE_JAR", raising=False)
+    for named, release in [("0.15.0", "0.15.0"), ("", bundle.HUDI_VERSION)]:
+        monkeypatch.setenv("HUDI_RELEASE", named)
+        assert stack.EmbeddedStack(tmp_path).hudi_version == release
+        assert bundle.find_bundle().stem.endswith(f"-{release}")
 
 
 @pytest.mark.parametrize("rival_is_faster", [False, True])

@@ -205,7 +205,8 @@ PUBLIC = {
     "testing.queue_contract": {"QueueContract", "ExpiryContract"},
     "testing.store_contract": {"StoreContract"},
     "embedded.bundle": {
-        *("cache_folder", "find_bundle", "pyspark_home", "resolve_jar", "resolve_jars", "trust_store"),
+        *("cache_folder", "find_bundle", "hudi_release", "pyspark_home", "resolve_jar", "resolve_jars"),
+        "trust_store",
     },
     "embedded.java": {"find_java_home"},
     "embedded.metastore": {"EmbeddedMetastore"},
