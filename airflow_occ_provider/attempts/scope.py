@@ -43,6 +43,7 @@ class Claim:
     Its methods take the job's effective Hudi options.
 
     :param partitions: what it will touch; ``None`` if that is not known.
+    :param is_declared: whether the user named them; if not, the run's partition key does.
     :param isolation: from other writers of the table.
     :param learns: whether the last commits of the task may say more than an unknown scope.
     :param hint: paths that it is expected to change: file groups that each of its runs changed, and
@@ -53,6 +54,7 @@ class Claim:
     table: str
     partitions: tuple[str, ...] | None
     _: KW_ONLY
+    is_declared: bool = True
     isolation: Isolation = Isolation.SNAPSHOT
     learns: bool = False
     hint: tuple[str, ...] = ()
@@ -112,7 +114,7 @@ class Claim:
 
     def declared(self, options: Mapping[str, str]) -> Scope | None:
         """Return what is certainly written; ``None`` if it was not declared."""
-        return self.scope(options, None) if self.partitions else None
+        return self.scope(options, None) if self.partitions and self.is_declared else None
 
 
 def service_mode(service: Service, *, prefers_writers: bool, table_version: int) -> Mode:

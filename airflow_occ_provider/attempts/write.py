@@ -122,7 +122,7 @@ class ProtectedTry:
     def work_digest(self) -> str:
         """The digest of the task run's work."""
         table = canonical_table(self.spec.table)
-        partitions = self.claim.partitions
+        partitions = self.spec.partitions
         scope = None if partitions is None else frozenset(partitions)
         return work_digest((*self.spec.job.work(), table, scope), self.task_run.folders())
 

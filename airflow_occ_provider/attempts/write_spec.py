@@ -16,6 +16,7 @@ from airflow_occ_provider.attempts.scope import Claim, Isolation, ServiceClaim
 from airflow_occ_provider.attempts.typed_values import duration, has_template, refuse_template, switch
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.conflict.strategy import INDEX_OPTION, STRATEGY_OPTION, Strategy
+from airflow_occ_provider.hudi.format.table_config import TableConfig, partition_of
 from airflow_occ_provider.hudi.writer import early_detection
 from airflow_occ_provider.hudi.writer.early_detection import EarlyDetection
 from airflow_occ_provider.hudi.writer.table_service import Service
@@ -267,6 +268,7 @@ class WriteSpec:
     :param table: base path of the table, as the user wrote it.
     :param job: what runs in the driver.
     :param partitions: the partitions that it will touch; ``None`` if they are unknown.
+    :param partition_key: the run's, which names the partition where ``partitions`` does not.
     :param isolation: whether Hudi's commit check decides, or the lease alone.
     :param service: the table service that it is, if it is one.
     :param policy: how it behaves beside other writers.
@@ -287,6 +289,7 @@ class WriteSpec:
     job: Job
     _: KW_ONLY
     partitions: tuple[str, ...] | None = None
+    partition_key: str = ""
     isolation: Isolation = Isolation.SNAPSHOT
     service: Service | None = None
     policy: WritePolicy = field(default_factory=WritePolicy)
@@ -315,12 +318,14 @@ class WriteSpec:
             return ServiceClaim(path, self.partitions, self.service, table.config().version)
         isolation = self._isolation(table, log)
         refuse_unqueued(isolation, is_queued=self.is_queued)
-        useless = self._why_not_learned(isolation) if self.policy.learn_scope else ""
+        of_run = self._partition_of_run(table, isolation, log)
+        useless = self._why_not_learned(isolation, of_run) if self.policy.learn_scope else ""
         if useless:
             log.info("learn_scope has no effect: %s.", useless)
         return Claim(
             path,
-            self.partitions,
+            self.partitions if of_run is None else (of_run,),
+            is_declared=of_run is None,
             isolation=isolation,
             learns=self.policy.learn_scope and not useless,
             overwrites=self.job.overwrites(table),
@@ -333,8 +338,32 @@ class WriteSpec:
         log.info("isolation='serializable' is implied: %s. The task runs exclusively.", reason)
         return Isolation.SERIALIZABLE
 
-    def _why_not_learned(self, isolation: Isolation) -> str:
-        if self.partitions is not None:
+    def _partition_of_run(self, table: HudiTable, isolation: Isolation, log: Any) -> str | None:
+        """Return the partition of the run's partition key, where no scope is given.
+
+        It is not proven that the job writes nothing else. So it is none where the scope alone keeps
+        other writers away.
+        """
+        if self.partitions is not None or not (self.partition_key and self.is_queued):
+            return None
+        if isolation is Isolation.SERIALIZABLE:
+            why = "isolation='serializable' needs a scope that is certain"
+        elif not (config := table.config()).exists:
+            why = "there is no table yet"
+        else:
+            # Hudi does not keep each of these options with the table.
+            partition = partition_of(
+                self.partition_key, TableConfig({**config.properties, **self.hudi_options})
+            )
+            if partition is not None:
+                log.info("The scope is %s, by the run's partition key.", partition)
+                return partition
+            why = "it is no value of a single partition field"
+        log.info("The run's partition key %r is not taken for the scope: %s.", self.partition_key, why)
+        return None
+
+    def _why_not_learned(self, isolation: Isolation, of_run: str | None) -> str:
+        if self.partitions is not None or of_run is not None:
             return "scope is given"
         if not self.job.signs:
             return "the job's commits are not signed"

@@ -237,6 +237,7 @@ class HudiSparkOperator(BudgetedRetries, TypedArguments, SparkSubmitOperator):  
             self.table,
             self.job(context),
             partitions=named_partitions(self.scope),
+            partition_key=context.get("partition_key") or "",
             isolation=Isolation(self.isolation),
             service=self.service,
             policy=self.policy,

@@ -53,7 +53,8 @@ class HudiWriteOperator(HudiSparkOperator):
     Further parameters are those of ``HudiSparkOperator``.
 
     :param scope: the partitions that the job will touch, each with all below it, such as
-        ``["dt=2026-11-21"]``: it writes them alone, beside writers of other partitions. Default:
+        ``["dt=2026-11-21"]``: it writes them alone, beside writers of other partitions. Default: the
+        partition of the run's partition key, if it has one that the table shows to be one; else
         unknown. Then it writes optimistically beside other writers of unknown scope, and alone after a
         lost conflict. (templated)
     :param isolation: ``"snapshot"``, where Hudi's commit check decides, or ``"serializable"``. The check

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 _SERVER = "localhost"
 _VALID = dt.timedelta(days=2)
+_USES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+    *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ def _certificate(
     from cryptography.hazmat.primitives.hashes import SHA256
 
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signed_by.public_key())
     now = dt.datetime.now(dt.UTC)
     unsigned = (
         x509.CertificateBuilder()
@@ -109,7 +114,13 @@ def _certificate(
         .not_valid_before(now - _VALID)
         .not_valid_after(now + _VALID)
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        # Python 3.13 refuses certificates that name neither their keys nor what these may be used for.
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(signer, critical=False)
     )
+    if issuer is None:
+        signs = {name: name == "key_cert_sign" for name in _USES}
+        unsigned = unsigned.add_extension(x509.KeyUsage(**signs), critical=True)
     if name == _SERVER:
         loopback = [x509.DNSName(_SERVER), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         unsigned = unsigned.add_extension(x509.SubjectAlternativeName(loopback), critical=False)

@@ -7,7 +7,12 @@ import pytest
 
 from airflow_occ_provider.attempts.scope import Claim, Isolation, inherited, known_options, leases_above
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.format.table_config import TableConfig, rejection_reason
+from airflow_occ_provider.hudi.format.table_config import (
+    TableConfig,
+    partition_of,
+    rejection_reason,
+    value_of,
+)
 from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Request, Scope
 from airflow_occ_provider.storage.address import canonical_table, is_one_table
 from airflow_occ_provider.storage.table import HudiTable
@@ -276,3 +281,74 @@ def test_a_path_of_no_name_node_has_no_queue_without_hadoops_configuration(monke
 def test_different_tables_have_different_names():
     tables = [*ONE_TABLE, "hdfs://nn2/lake/trips", "viewfs://nn/lake/trips", "gs://lake/t", "/lake/t"]
     assert len({canonical_table(table) for table in tables}) == len({*tables})
+
+
+STYLE, ENCODES = (
+    "hoodie.datasource.write.hive_style_partitioning",
+    "hoodie.datasource.write.partitionpath.urlencode",
+)
+DATES = {"hoodie.keygen.timebased.output.dateformat": "yyyy/MM/dd"}
+NOON = "2026-11-29T05:00:00+00:00"
+
+
+# Each path with a value before it is what Hudi 1.2.0 made of that value.
+@pytest.mark.parametrize(
+    ("value", "options", "path"),
+    [
+        ("2026-11-29", {}, "2026-11-29"),
+        ("a/b c", {}, "a/b c"),
+        ("2026-11-29", {STYLE: "true"}, "dt=2026-11-29"),
+        ("a/b c", {STYLE: "true"}, "dt=a/b c"),
+        (NOON, {ENCODES: "true"}, "2026-11-29T05%3A00%3A00+00%3A00"),
+        ("a/b c", {ENCODES: "true"}, "a%2Fb c"),
+        (NOON, {STYLE: "true", ENCODES: "true"}, "dt=2026-11-29T05%3A00%3A00+00%3A00"),
+        ("2026-11-29", {SLASHES: "true"}, "2026/11/29"),
+        ("2026-11-29", {SLASHES: "true", STYLE: "true"}, "dt=2026/11/29"),
+        (NOON, {SLASHES: "true", ENCODES: "true"}, "2026/11/29T05%3A00%3A00+00%3A00"),
+        ("2026-11-29", DATES, "2026/11/29"),
+        ("2026-11-29", {**DATES, STYLE: "true"}, "dt=2026/11/29"),
+        (NOON, {**DATES, STYLE: "true"}, "dt=2026/11/29"),
+        ("dt=2026-11-29", {STYLE: "true"}, "dt=2026-11-29"),
+    ],
+)
+def test_a_value_is_spelled_as_hudi_spells_its_partition(value, options, path):
+    table = TableConfig({"hoodie.table.partition.fields": "dt", **options})
+    assert partition_of(value, table) == path
+    assert partition_of(value_of(path), table) == path
+
+
+@pytest.mark.parametrize(
+    ("value", "properties"),
+    [
+        ("2026-11-29", {}),
+        ("2026-11-29", {"hoodie.table.name": "trips"}),
+        ("2026-11-29", HIVE),
+        ("2026-11-29", PLAIN),
+        ("..", {"hoodie.table.partition.fields": "dt"}),
+        ("monday", {"hoodie.table.partition.fields": "dt", **DATES}),
+        (
+            "2026-11-29",
+            {"hoodie.table.partition.fields": "dt", next(iter(DATES)): "yyyy-'W'ww"},
+        ),
+    ],
+)
+def test_a_value_whose_partition_is_not_certain_has_none(value, properties):
+    assert partition_of(value, TableConfig(properties)) is None
+
+
+def test_a_path_of_several_fields_stands_for_itself():
+    assert partition_of("dt=2026-11-29/hour=7", TableConfig(HIVE)) == "dt=2026-11-29/hour=7"
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("dt=2026-11-29", "2026-11-29"),
+        ("dt=2026-11-29T05%3A00", "2026-11-29T05:00"),
+        ("2026/11/29", "2026/11/29"),
+        ("rate=5%", "5%"),
+        ("dt=2026-11-29/hour=7", "dt=2026-11-29/hour=7"),
+    ],
+)
+def test_a_partition_shows_its_value(path, value):
+    assert value_of(path) == value

@@ -18,7 +18,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
 from airflow.sdk.log import _secrets_masker
 
-from airflow_occ_provider.assets.table import emit_asset_events
+from airflow_occ_provider.assets.table import emit_asset_events, hudi_asset
 from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.site import Site, Source
 from airflow_occ_provider.attempts.submission import Submission
@@ -322,6 +322,19 @@ def test_an_assets_alias_gets_the_facts_of_the_table(dag, table):
     (event,) = events[outlets[1]].asset_alias_events
     assert event.extra == {"instant": "1"}
     assert event.dest_asset_key.uri == {"/": "file:///lake/trips"}.get(table[0], "s3://lake/trips")
+
+
+@pytest.mark.parametrize("by_partition", [False, True])
+def test_an_asset_by_partition_has_an_event_for_each(dag, by_partition, caplog):
+    outlet = hudi_asset("/lake/trips", by_partition=by_partition, extra={"team": "a"})
+    events = OutletEventAccessors()
+    paths = ["dt=2026-11-28", "dt=2026-11-29", f"dt={'x' * 251}", ""]
+    result = {"instant": "1", "partitions": paths, "partitions_left_out": 2}
+    emit_asset_events({"outlet_events": events}, [outlet], "/lake/trips", result)
+    keys = {"2026-11-28", "2026-11-29"} if by_partition else set()
+    assert events[outlet].partition_keys == keys
+    assert ("3 partitions that were written get no event" in caplog.text) is by_partition
+    assert outlet.extra["team"] == "a"
 
 
 def test_of_very_many_partitions_the_result_names_the_first_and_counts_the_rest():

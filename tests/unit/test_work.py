@@ -19,6 +19,7 @@ from airflow_occ_provider.attempts.jobs import Function, MainClass, PythonFile, 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 from airflow_occ_provider.task.run import bundle_folders
+from tests.support.table_properties import table_properties
 
 PROGRAM = """
 from airflow_occ_provider.attempts.jobs import Function, PythonFile
@@ -163,3 +164,18 @@ def test_an_operators_work_is_the_same_in_each_version_and_order_of_its_scope(tm
     first, second = versions(tmp_path)
     assert of(first) == of(second) == of(first, ("b", "a"))
     assert of(first) != of(first, ("a",))
+
+
+def test_the_work_of_a_partitioned_run_stays_the_same_once_its_table_is_there(tmp_path):
+    def digest_of_try():
+        task = HudiWriteOperator(task_id="t", application="job.py", table=str(tmp_path / "trips"))
+        run = task._protected_run({"ti": _Instance(tmp_path), "partition_key": "2026-11-29"})
+        return run.claim.partitions, run.work_digest
+
+    before, first = digest_of_try()
+    properties = tmp_path / "trips" / ".hoodie" / "hoodie.properties"
+    properties.parent.mkdir(parents=True)
+    properties.write_text(table_properties(table__partition__fields="dt"))
+    after, second = digest_of_try()
+    assert (before, after) == (None, ("2026-11-29",))
+    assert first == second

@@ -1,10 +1,12 @@
-"""The table's configuration, and checks of the partition paths that a user gives."""
+"""The table's configuration, and the partition paths that a user names."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 
 TABLE_VERSIONS = tuple(range(2, 10))
 """The supported table versions: of Hudi 0.9 to 1.2."""
@@ -19,6 +21,10 @@ _MOST_SHOWN = 20
 # Hudi escapes these characters of a value, and no other ones (PartitionPathEncodeUtils, 1.2.0).
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+_DATE_FORMAT = "hoodie.keygen.timebased.output.dateformat"
+_JAVA_DATE = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M"}
+_SLASHED = re.compile(r"^(\d{4})/(\d{2})/(?=\d{2})")
+_JAVA_PART = re.compile("|".join(_JAVA_DATE))
 NOT_BELOW = "is not a path below the table"
 
 
@@ -182,6 +188,61 @@ def rejection_reason(path: str, table: TableConfig) -> str | None:
     return _encoding_rejection(parts, table)
 
 
+def partition_of(value: str, table: TableConfig) -> str | None:
+    """Return the path of the partition whose rows have a value in the partition field.
+
+    Spelled as Hudi does (1.2.0 and 0.15.0, seen): in hive style, encoded, with slashes in dates, or by
+    the format of a key generator of timestamps. A path in hive style stands for itself.
+
+    :param value: such as ``2026-11-29``.
+    :returns: ``None`` if it is not certain: the table is not there yet, or has several partition
+        fields, or a format of dates that is not understood.
+    """
+    fields = table.partition_fields
+    is_path = table.hive_style_partitioning and value.startswith(tuple(f"{name}=" for name in fields))
+    if is_path and rejection_reason(value, table) is None:
+        return value
+    spelled = _formatted(value, table.properties.get(_DATE_FORMAT, ""))
+    if len(fields) != 1 or not spelled:
+        return None
+    if table.separates_dates:  # given as one, or as the folders that it is
+        spelled = _SLASHED.sub(r"\1-\2-", spelled)
+    if table.encodes_partitions:
+        spelled = _escaped(_decoded(spelled))
+    if table.separates_dates:
+        spelled = spelled.replace("-", "/")
+    path = f"{fields[0]}={spelled}" if table.hive_style_partitioning else spelled
+    return None if rejection_reason(path, table) else path
+
+
+def value_of(partition: str) -> str:
+    """Return the value that a partition's path shows; of several fields, the path.
+
+    ``partition_of`` turns it into the path again.
+
+    :param partition: such as ``dt=2026-11-29 05%3A00``.
+    """
+    _, is_named, text = partition.partition("=")
+    if "=" in text:
+        return partition
+    shown = text if is_named else partition
+    value = _decoded(shown)
+    return value if _escaped(value) == shown else shown
+
+
+def _formatted(value: str, java_format: str) -> str:
+    """Return a value in a format of dates; itself without one, empty if that cannot be said."""
+    if not java_format:
+        return value
+    if re.search("[A-Za-z'%]", _JAVA_PART.sub("", java_format)):
+        return ""
+    format_ = _JAVA_PART.sub(lambda part: _JAVA_DATE[part[0]], java_format)
+    for read in (datetime.fromisoformat, lambda text: datetime.strptime(text, format_)):  # noqa: DTZ007
+        with suppress(ValueError):
+            return read(value).strftime(format_)
+    return ""
+
+
 def _encoding_rejection(parts: list[str], table: TableConfig) -> str | None:
     """Return why parts are not spelled as in a table whose values are URL-encoded.
 
@@ -215,8 +276,15 @@ def _values(parts: list[str], table: TableConfig) -> list[str]:
 def _encoded(part: str, *, hive_style: bool) -> str:
     """Return a part as Hudi spells it, whether its value was given encoded or not."""
     field, separator, value = part.partition("=") if hive_style and "=" in part else ("", "", part)
-    decoded = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), value)
-    return field + separator + _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", decoded)
+    return field + separator + _escaped(_decoded(value))
+
+
+def _decoded(text: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+def _escaped(value: str) -> str:
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", value)
 
 
 def _hive_style_rejection(parts: list[str], fields: list[str]) -> str | None:
