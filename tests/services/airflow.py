@@ -148,10 +148,14 @@ class EmbeddedAirflow(EmbeddedService):
                 raise
             self.call("PATCH", f"/connections/{connection_id}", body)
 
-    def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
-        """Unpause a DAG, start a run of it, and return the run's id."""
+    def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None, **more: Any) -> str:
+        """Unpause a DAG, start a run of it, and return the run's id.
+
+        :param more: of the run, such as its ``partition_key``.
+        """
         self.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
-        run = self.call("POST", f"/dags/{dag_id}/dagRuns", {"logical_date": None, "conf": conf or {}})
+        body = {"logical_date": None, "conf": conf or {}, **more}
+        run = self.call("POST", f"/dags/{dag_id}/dagRuns", body)
         return str(run["dag_run_id"])
 
     def has_dag(self, dag_id: str) -> bool:
