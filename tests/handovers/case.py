@@ -128,8 +128,8 @@ class Case:
         worker, taken = self._ask()
         self._refuse(ticket, taken)
         self._check(worker.status(taken).held and (taken.name, taken.epoch) == (ticket.name, 2), taken)
-        if kill == "adopted":
-            return await self._end(worker, taken, TTL_S)
+        if kill == "adopted":  # a driver may live on the term before, until the first renewal
+            return await self._end(worker, taken, CLAIM_S)
         await self._pass(self.random.uniform(0, 2.5 * TTL_S), lambda: worker.renew(taken))
         if kill == "holding":
             return await self._end(worker, taken, TTL_S)
