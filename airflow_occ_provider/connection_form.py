@@ -218,6 +218,41 @@ _STORAGE_LEASES = {
 }
 
 
+_DYNAMODB = {
+    "region": _text("Region", "Of the tables. Default: that of each Airflow process and driver."),
+    "storage_conn_id": _text(
+        "AWS connection",
+        "Airflow connection of the type aws with the credentials for the leases. Default: the "
+        "credentials of each Airflow process. Drivers have their own.",
+    ),
+    "endpoint_url": _text("Endpoint", "URL of a server other than Amazon's."),
+    "lease_queue": _text(
+        "Lease queue", "Value of the table's partition key under which writers queue.", default="leases"
+    ),
+    "connection_timeout_ms": _number(
+        "Connection time-out (ms)",
+        "How long a lease request waits for DynamoDB; at most 10 seconds.",
+        10_000,
+    ),
+    "lease_ttl_s": _number(
+        "Lease time to live (s)",
+        "A lease expires after this time without a renewal.",
+        180,
+        at_least=3,
+    ),
+    "claim_ttl_s": _ZOOKEEPER_LEASES["claim_ttl_s"],
+    "lease_poll_s": _number(
+        "Lease poll (s)", "How often a process checks if the leases of its waiters are held.", 15
+    ),
+    "lock_table": _text(
+        "Lock table",
+        "Table in which Hudi locks, the same for all writers; not that of the leases. Hudi creates it.",
+        default="hudi_locks",
+    ),
+    **_LOCK_WAIT,
+}
+
+
 def zookeeper_lock() -> dict[str, Any]:
     """Return the connection type ``hudi_zookeeper_lock``."""
     return {
@@ -280,6 +315,21 @@ def storage_lock() -> dict[str, Any]:
     }
 
 
+def dynamodb_lock() -> dict[str, Any]:
+    """Return the connection type ``hudi_dynamodb_lock``."""
+    return {
+        "connection-type": "hudi_dynamodb_lock",
+        "hook-class-name": "airflow_occ_provider.hooks.dynamodb_lock.HudiDynamoLockHook",
+        "hook-name": "Hudi lock (DynamoDB)",
+        "ui-field-behaviour": {
+            "hidden-fields": ["schema", "port", "login", "password", "extra"],
+            "relabeling": {"host": "Lease table"},
+            "placeholders": {"host": "airflow_occ"},
+        },
+        "conn-fields": {**_DYNAMODB, **other_lock("DynamoDB", "the lease table")},
+    }
+
+
 def hudi_table() -> dict[str, Any]:
     """Return the connection type ``hudi_table``."""
     return {
@@ -301,7 +351,7 @@ def hudi_table() -> dict[str, Any]:
     }
 
 
-LOCK_FORMS = (zookeeper_lock, metastore_lock, storage_lock)
+LOCK_FORMS = (zookeeper_lock, metastore_lock, storage_lock, dynamodb_lock)
 """The functions that return the lock connections of this package."""
 
 

@@ -42,6 +42,7 @@ from airflow_occ_provider.attempts.identity import Signature, UnwrittenSignature
 from airflow_occ_provider.attempts.jobs import MainClass, PythonFile, Sql
 from airflow_occ_provider.attempts.journal import Journal, now_ms
 from airflow_occ_provider.attempts.locks import (
+    DynamoLock,
     GivenLock,
     LockConnection,
     MetastoreLock,
@@ -77,6 +78,8 @@ from airflow_occ_provider.errors import (
     StateStoreError,
     WriteConflictError,
 )
+from airflow_occ_provider.leases.dynamodb.access import DynamoAccess
+from airflow_occ_provider.leases.dynamodb.backend import DynamoLeases
 from airflow_occ_provider.leases.metastore.access import MetastoreAccess
 from airflow_occ_provider.leases.metastore.backend import MetastoreLeases
 from airflow_occ_provider.leases.observer import RENEWALS_PER_TTL
@@ -92,6 +95,9 @@ from airflow_occ_provider.submitters.processes import LONGEST_END_S, Flag
 from airflow_occ_provider.submitters.task_drivers import TaskDrivers, folder_driver
 
 __all__ = [
+    "DynamoAccess",
+    "DynamoLeases",
+    "DynamoLock",
     "GivenLock",
     "MainClass",
     "MetastoreAccess",

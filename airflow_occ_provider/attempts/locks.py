@@ -12,6 +12,7 @@ from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.options import (
     LOCK_PROVIDER,
     contradictions,
+    dynamodb_lock_options,
     metastore_lock_options,
     zookeeper_lock_options,
 )
@@ -141,6 +142,36 @@ class MetastoreLock:
     def _name_of(self, table: str) -> str:
         folder = posixpath.basename(canonical_table(table))
         return self.table or re.sub(r"[^a-z0-9_]", "_", folder.lower())[:128]
+
+
+@dataclass(frozen=True, slots=True)
+class DynamoLock:
+    """Hudi's lock in DynamoDB, by a class of ``hudi-aws-bundle``.
+
+    :param table: of DynamoDB, in which the locks are; not that of the leases.
+    :param region: of the table; empty for that of the driver.
+    :param endpoint: URL of a server other than Amazon's; empty for Amazon's.
+    """
+
+    table: str = "hudi_locks"
+    region: str = ""
+    endpoint: str = ""
+    wait_time_ms: int = 60_000
+    num_retries: int = 50
+
+    def options(self, _table: str, /) -> dict[str, str]:
+        """Return the options of Hudi's ``DynamoDBBasedLockProvider``."""
+        return dynamodb_lock_options(
+            self.table,
+            self.region,
+            self.endpoint,
+            wait_time_ms=self.wait_time_ms,
+            num_retries=self.num_retries,
+        )
+
+    def view(self, _table: str, _table_name: str, /) -> None:
+        """Return ``None``: the lock is read with the driver's credentials alone."""
+        return
 
 
 @dataclass(frozen=True, slots=True)

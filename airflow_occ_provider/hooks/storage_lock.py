@@ -109,19 +109,44 @@ def storage_access(kind: type[StorageAccess] | None, conn_id: str, fields: Field
     """
     if kind is None:
         raise fields.error(_FIELD, f"{conn_id!r} is given for a local folder", "leave it empty")
+    expected, read = _READERS[kind]
+    return read(_StorageConnection(connection_of(conn_id, expected, fields), fields))
+
+
+def connection_of(conn_id: str, expected: str, fields: Fields) -> Connection:
+    """Return the Airflow connection with the credentials for leases.
+
+    :param expected: its type.
+    :param fields: of the lock connection, which errors name.
+    :raises ConfigurationError: if there is no such connection, or it has another type.
+    """
     try:
         connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as error:
         remedy = "create it under Admin > Connections"
         raise fields.error(_FIELD, f"connection {conn_id!r} does not exist", remedy) from error
-    expected, read = _READERS[kind]
     if connection.conn_type != expected:
         raise fields.error(
             _FIELD,
             f"connection {conn_id!r} has the type {connection.conn_type!r}",
-            f"use one of the type {expected!r} for this lease root",
+            f"use one of the type {expected!r} for these leases",
         )
-    return read(_StorageConnection(connection, fields))
+    return connection
+
+
+def aws_hook(conn_id: str, service: str, fields: Fields) -> Any:
+    """Return Airflow's hook of a connection to AWS.
+
+    :param service: of Amazon, such as ``s3``.
+    :param fields: of the lock connection, which errors name.
+    :raises ConfigurationError: if the package with the hook is not installed.
+    """
+    try:
+        from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook
+    except ImportError as error:
+        remedy = "pip install apache-airflow-providers-amazon"
+        raise fields.error(_FIELD, f"a package is not installed ({error})", remedy) from error
+    return AwsBaseHook(aws_conn_id=conn_id, client_type=service)
 
 
 class _StorageConnection(NamedTuple):
@@ -147,13 +172,7 @@ class _StorageConnection(NamedTuple):
 
 
 def _s3(storage: _StorageConnection) -> S3Access:
-    try:
-        from airflow.providers.amazon.aws.hooks.base_aws import AwsBaseHook
-    except ImportError as error:
-        raise storage.error(
-            f"a package is not installed ({error})", "pip install apache-airflow-providers-amazon"
-        ) from error
-    hook = AwsBaseHook(aws_conn_id=storage.connection.conn_id, client_type="s3")
+    hook = aws_hook(storage.connection.conn_id, "s3", storage.fields)
     session, wrapper = hook.get_session(), hook.conn_config
     credentials = session.get_credentials()
     if credentials is None:

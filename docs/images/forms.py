@@ -19,6 +19,7 @@ HOSTS = {
     "hudi_zookeeper_lock": "zk1:2181,zk2:2181",
     "hudi_metastore_lock": "thrift://hms1:9083",
     "hudi_storage_lock": "s3://lake/airflow_occ",
+    "hudi_dynamodb_lock": "airflow_occ",
     "hudi_table": "s3://lake/trips",
 }
 

@@ -27,6 +27,7 @@ from airflow_occ_provider.storage.table import HudiTable
 from tests.contract import spool_place, spooler
 from tests.services.azurite import EmbeddedAzurite
 from tests.services.clouds import NEEDS_GO, NEEDS_NODE
+from tests.services.dynamodb import EmbeddedDynamo
 from tests.services.fake_gcs import EmbeddedFakeGcs
 from tests.services.hdfs import Hdfs
 from tests.support.installed import install
@@ -179,7 +180,25 @@ def storage(request):
     return request.getfixturevalue(request.param)
 
 
-@pytest.fixture(params=[kind for kind in STORES if kind != "s3"])  # which needs Go
+NEEDS_DOWNLOAD = [
+    pytest.mark.rest,
+    pytest.mark.skipif(not EmbeddedDynamo.is_available(), reason="no SQLite for this machine"),
+]
+
+
+@pytest.fixture(scope="session")
+def embedded_dynamodb(tmp_path_factory):
+    with EmbeddedDynamo(tmp_path_factory.mktemp("dynamodb")) as running:
+        yield running
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(kind, marks=NEEDS_DOWNLOAD if kind == "dynamodb" else [])
+        for kind in STORES
+        if kind != "s3"  # which needs Go
+    ]
+)
 def backend(request):
     """The name of a store; ``locks`` are those of a metastore, in memory."""
     return request.param

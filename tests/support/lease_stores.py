@@ -14,6 +14,8 @@ import obstore.store
 
 from airflow_occ_provider.embedded.metastore import EmbeddedMetastore
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
+from airflow_occ_provider.leases.dynamodb.access import DynamoAccess
+from airflow_occ_provider.leases.dynamodb.ledger import DynamoLedger
 from airflow_occ_provider.leases.ledger import LedgerStore
 from airflow_occ_provider.leases.metastore.access import MetastoreAccess
 from airflow_occ_provider.leases.metastore.client import MetastoreClient
@@ -26,6 +28,7 @@ from airflow_occ_provider.leases.store import Node, Store, Version
 from airflow_occ_provider.leases.zookeeper.access import ZookeeperAccess
 from airflow_occ_provider.leases.zookeeper.store import ZookeeperStore
 from tests.crowd.locks import MemoryLocks
+from tests.services.dynamodb import EmbeddedDynamo, any_session
 from tests.services.versitygw import EmbeddedVersitygw
 from tests.support.memory_store import MemoryStore
 
@@ -36,6 +39,7 @@ SERVERS: dict[str, Callable[[Path], Any]] = {
     "zookeeper": EmbeddedZookeeper,
     "metastore": lambda folder: EmbeddedMetastore(folder, lock_timeout_s=LOCKS_LIVE_S),
     "s3": EmbeddedVersitygw,
+    "dynamodb": EmbeddedDynamo,
 }
 
 
@@ -51,6 +55,10 @@ class _Prompt(LedgerStore):
 
 class PromptStore(_Prompt, StorageStore):
     """A prompt store in a shared object."""
+
+
+class PromptItems(_Prompt):
+    """A prompt store in items of DynamoDB."""
 
 
 class PromptLocks(_Prompt, MetastoreStore):
@@ -105,6 +113,13 @@ def _s3(site: Site) -> Callable[[], Store]:
     return lambda: site.in_object(open_shared_object("s3://lake/leases", access))
 
 
+def _dynamodb(site: Site) -> Callable[[], Store]:
+    server, queue = site.server("dynamodb"), uuid.uuid4().hex
+    server.make_table()
+    kind = PromptItems if site.is_prompt else LedgerStore
+    return lambda: kind(DynamoLedger(server.access(), queue, 10.0), site.poll_s)
+
+
 def _locks(site: Site) -> Callable[[], Store]:
     """Return what opens a store in the locks of a metastore, in memory."""
     locks = MemoryLocks(LOCKS_LIVE_S)
@@ -125,6 +140,7 @@ STORES: dict[str, Callable[[Site], Callable[[], Store]]] = {
     "folder": _folder,
     "bucket": _bucket,
     "s3": _s3,
+    "dynamodb": _dynamodb,
     "locks": _locks,
     "metastore": _metastore,
 }
@@ -132,6 +148,12 @@ STORES: dict[str, Callable[[Site], Callable[[], Store]]] = {
 
 UNREACHABLE: dict[str, Callable[[], Store]] = {
     "zookeeper": lambda: ZookeeperStore(ZookeeperAccess(NOWHERE, NO_ANSWER_S), "/test"),
+    "dynamodb": lambda: LedgerStore(
+        DynamoLedger(
+            DynamoAccess("leases", "us-east-1", f"http://{NOWHERE}", any_session), "leases", NO_ANSWER_S
+        ),
+        poll_s=1.0,
+    ),
     "bucket": lambda: StorageStore(
         open_shared_object(
             "s3://leases", S3Access("k", "s", endpoint=f"http://{NOWHERE}"), timeout_s=NO_ANSWER_S

@@ -40,6 +40,10 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "hudi.doctor": ({"hudi.format", "hudi.writer", "hudi.conflict", "hudi.doctor", "spelling"}, set()),
     "hudi": (set(), set()),
     "storage": ({"bounded", "errors", "hudi", "storage"}, {"fsspec", "pyarrow"}),
+    "leases.dynamodb": (
+        {"bounded", "errors", "hudi.writer.options", "leases"},
+        {"boto3", "botocore"},
+    ),
     "leases.metastore": (
         {"errors", "hudi.writer.options", "leases"},
         {"kerberos", "puresasl", "pymetastore", "thrift", "thrift_sasl"},
@@ -293,7 +297,7 @@ def test_the_pure_core_pulls_in_nothing_heavy(module):
     ("module", "without"),
     [
         ("leases.metastore.lock_log", ("kerberos", "puresasl", "thrift_sasl")),
-        ("attempts.locks", ("kazoo", "obstore", "pymetastore", "thrift")),
+        ("attempts.locks", ("boto3", "botocore", "kazoo", "obstore", "pymetastore", "thrift")),
         ("standalone", ("kazoo", "obstore", "pymetastore", "thrift", "kubernetes", "pyarrow")),
         ("hooks.zookeeper_lock", ("obstore", "pymetastore", "thrift")),
         ("operators.hudi_write", ("kazoo", "obstore", "pymetastore", "thrift", "kubernetes", "pyarrow")),

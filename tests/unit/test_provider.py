@@ -19,6 +19,7 @@ from kazoo.hosts import collect_hosts
 
 from airflow_occ_provider.connection_form import LOCK_FORMS
 from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError
+from airflow_occ_provider.hooks.dynamodb_lock import HudiDynamoLockHook
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.hooks.hudi_table import HudiTableHook
 from airflow_occ_provider.hooks.metastore_lock import HudiMetastoreLockHook
@@ -84,7 +85,13 @@ def test_the_forms_defaults_are_the_hooks(monkeypatch):
 
 def test_the_metadata_names_what_is_there():
     info = get_provider_info()
-    hooks = (HudiZookeeperLockHook, HudiMetastoreLockHook, HudiStorageLockHook, HudiTableHook)
+    hooks = (
+        HudiZookeeperLockHook,
+        HudiMetastoreLockHook,
+        HudiStorageLockHook,
+        HudiDynamoLockHook,
+        HudiTableHook,
+    )
     for form, hook in zip(info["connection-types"], hooks, strict=True):
         assert form["connection-type"] == hook.conn_type
         assert form["hook-name"] == hook.hook_name

@@ -68,7 +68,7 @@ PUBLIC = {
         "HudiMetastoreLockHook",
     },
     "hooks.storage_lock": {
-        *("HudiStorageLockHook", "storage_access"),
+        *("HudiStorageLockHook", "aws_hook", "connection_of", "storage_access"),
     },
     "hooks.zookeeper_lock": {
         "HudiZookeeperLockHook",

@@ -104,7 +104,7 @@ def test_every_command_exists(command):
         assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
     elif program == "airflow":
         assert get_parser().parse_args(arguments).func
-    elif program not in (*RUN_BY_DEVELOPERS, *OF_HADOOP):
+    elif program not in (*RUN_BY_DEVELOPERS, *OF_HADOOP, "aws"):
         assert arguments[0] == "install"
         assert program == "pip"
 

@@ -34,6 +34,8 @@ METASTORE_URIS = "hoodie.write.lock.hivemetastore.uris"
 METASTORE_DATABASE = "hoodie.write.lock.hivemetastore.database"
 LOCK_HEARTBEAT_MS = "hoodie.write.lock.heartbeat_interval_ms"
 METASTORE_TABLE = "hoodie.write.lock.hivemetastore.table"
+DYNAMODB_LOCK_PROVIDER = "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider"
+DYNAMODB_TABLE = "hoodie.write.lock.dynamodb.table"
 METASTORE_LOCK_PROVIDER = "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider"
 _ONE_PROCESS_LOCKS = ("InProcessLockProvider", "NoopLockProvider")
 
@@ -214,6 +216,27 @@ def zookeeper_lock_options(
         ZOOKEEPER_BASE_PATH: base_path,
         "hoodie.write.lock.zookeeper.session_timeout_ms": str(session_timeout_ms),
         "hoodie.write.lock.zookeeper.connection_timeout_ms": str(connection_timeout_ms),
+        "hoodie.write.lock.wait_time_ms": str(wait_time_ms),
+        "hoodie.write.lock.client.num_retries": str(num_retries),
+    }
+
+
+def dynamodb_lock_options(
+    table: str, region: str, endpoint: str, *, wait_time_ms: int, num_retries: int
+) -> dict[str, str]:
+    """Return the options of Hudi's DynamoDB lock provider.
+
+    Its partition key is not set, so Hudi uses each table's name. Hudi creates a table that is missing.
+
+    :param table: of DynamoDB, in which the locks are.
+    :param region: of the table; empty for that of the driver.
+    :param endpoint: URL of a server other than Amazon's; empty for Amazon's.
+    """
+    return {
+        LOCK_PROVIDER: DYNAMODB_LOCK_PROVIDER,
+        DYNAMODB_TABLE: table,
+        **({"hoodie.write.lock.dynamodb.region": region} if region else {}),
+        **({"hoodie.write.lock.dynamodb.endpoint_url": endpoint} if endpoint else {}),
         "hoodie.write.lock.wait_time_ms": str(wait_time_ms),
         "hoodie.write.lock.client.num_retries": str(num_retries),
     }
