@@ -36,6 +36,7 @@ from airflow_occ_provider.reading.saved_log import read_saved_log
 from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.services.airflow import EmbeddedAirflow
 from tests.services.celery import CeleryAirflow
+from tests.services.dynamodb import EmbeddedDynamo
 from tests.services.livy import EmbeddedLivy
 from tests.services.yarn import EmbeddedYarn
 from tests.support.stores import LOCAL as LOCAL_DISK
@@ -46,6 +47,7 @@ LOCKS = {
     "zookeeper": "ZooKeeper",
     "metastore": "the Hive metastore",
     "storage": "a folder for the queue",
+    "dynamodb": "DynamoDB for the queue, Hudi's lock beside the table",
 }
 LOCAL: dict[str, Any] = {"conn_type": "spark", "host": "local[2]"}
 EXECUTORS = {"local": EmbeddedAirflow, "celery": CeleryAirflow}
@@ -111,6 +113,8 @@ def main() -> int:
     args = parser.parse_args()
     if args.store != LOCAL_DISK and args.submitter != "spark_submit":
         parser.error(f"--store {args.store} runs with --submitter spark_submit only")
+    if args.lock == "dynamodb" and args.store != LOCAL_DISK:
+        parser.error("--lock dynamodb runs with the local disk only: Hudi's class for it cannot be had")
     if args.via and args.submitter != "spark_submit":
         parser.error("--via has no --submitter")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -135,7 +139,8 @@ def _demo(dags: Path, folder: Path, args: argparse.Namespace) -> int:
         with _step(f"the store ({args.store})") if args.store != LOCAL_DISK else nullcontext():
             store = running.enter_context(started_store(args.store, folder / "store"))
         with _step(LOCKS[args.lock]):
-            stack = EmbeddedStack(folder / "stack", lock=args.lock, store=store)
+            lock: Any = "storage" if args.lock == "dynamodb" else args.lock
+            stack = EmbeddedStack(folder / "stack", lock=lock, store=store)
             if args.submitter == "kubernetes":  # pods reach it, not only this machine
                 everywhere = {"clientPortAddress": "0.0.0.0"}  # noqa: S104
                 stack.zookeeper = EmbeddedZookeeper(folder / "zookeeper", settings=everywhere)
@@ -148,7 +153,11 @@ def _demo(dags: Path, folder: Path, args: argparse.Namespace) -> int:
         if args.submitter == "kubernetes":
             spark = json.loads(_given("DEMO_SPARK"))
             environment = {**environment, "SPARK_CONF_DIR": _given("SPARK_CONF_DIR")}
-        connections = {"spark_default": spark}
+        connections = {"spark_default": spark, "hudi_lock_default": stack.lock_connection}
+        if args.lock == "dynamodb":
+            dynamo = running.enter_context(EmbeddedDynamo(folder / "dynamodb"))
+            dynamo.make_table()
+            connections |= dynamo.connections
         if args.via == "livy":
             with _step("Livy"):
                 livy = running.enter_context(EmbeddedLivy(folder / "livy"))
@@ -160,7 +169,7 @@ def _demo(dags: Path, folder: Path, args: argparse.Namespace) -> int:
         worker = ", Celery worker" if args.executor == "celery" else ""
         with _step(f"Airflow: scheduler, triggerer, DAG processor, API server{worker}"):
             running.enter_context(airflow)
-        _connect(airflow, stack, connections, lake)
+        _connect(airflow, connections, lake)
         table = lake.path("trips")
         tries = _tries(airflow, _run(airflow, lake, table, folder / "latch"))
         _show(tries)
@@ -211,16 +220,10 @@ def _via(dags: Path, copy: Path, operator: str, kwargs: dict[str, Any]) -> Path:
     return copy
 
 
-def _connect(
-    airflow: EmbeddedAirflow,
-    stack: EmbeddedStack,
-    connections: dict[str, dict[str, Any]],
-    lake: Lake,
-) -> None:
+def _connect(airflow: EmbeddedAirflow, connections: dict[str, dict[str, Any]], lake: Lake) -> None:
     host = os.environ.get("DEMO_HOST", "127.0.0.1")
-    lock = stack.lock_connection
+    lock = connections["hudi_lock_default"]
     lock["host"] = lock["host"].replace("127.0.0.1", host)
-    airflow.add_connection("hudi_lock_default", **lock)
     for name, connection in {**connections, **lake.connections}.items():
         airflow.add_connection(name, **connection)
     deadline = time.monotonic() + _DAG_TIMEOUT_S

@@ -12,6 +12,7 @@ from typing import Any
 from airflow_occ_provider.embedded.bundle import resolve_jar, resolve_jars
 from airflow_occ_provider.embedded.java import find_java_home
 from airflow_occ_provider.embedded.service import EmbeddedService
+from airflow_occ_provider.hudi.writer.storage_lock import file_lock_options
 from airflow_occ_provider.leases.dynamodb.access import NODE, QUEUE, DynamoAccess
 
 VERSION = "2.6.0"
@@ -41,6 +42,21 @@ class EmbeddedDynamo(EmbeddedService):
     def access(self, table: str = "leases") -> DynamoAccess:
         """Return the way to a table."""
         return DynamoAccess(table, "us-east-1", self.url, any_session)
+
+    @property
+    def connections(self) -> dict[str, dict[str, Any]]:
+        """Airflow connections by their ids: the lock connection, and that of its credentials."""
+        lock = file_lock_options(expire_min=10, num_retries=240)
+        extra = {
+            "region": "us-east-1",
+            "endpoint_url": self.url,
+            "storage_conn_id": "aws_leases",
+            "hudi_lock_options": "\n".join(f"{key}={value}" for key, value in lock.items()),
+        }
+        return {
+            "hudi_lock_default": {"conn_type": "hudi_dynamodb_lock", "host": "leases", "extra": extra},
+            "aws_leases": {"conn_type": "aws", "login": "k", "password": "s"},
+        }
 
     def make_table(self, table: str = "leases") -> None:
         """Create a table for leases, unless it is there."""
