@@ -26,6 +26,8 @@ MODE = "hoodie.write.concurrency.mode"
         ("hoodie.datasource.write.commitmeta.key.prefix", "mine_"),
         ("_airflow_identity", "forged"),
         ("spark.remote", "sc://shared"),
+        ("hoodie.datasource.write.dataframe.path.enable", "true"),
+        ("spark.hoodie.datasource.write.dataframe.path.enable", "TRUE"),
     ],
 )
 def test_what_contradicts_is_named_with_its_place_and_a_remedy(key, value):
@@ -42,6 +44,7 @@ def test_what_contradicts_is_named_with_its_place_and_a_remedy(key, value):
         ("hoodie.datasource.write.commitmeta.key.prefix", "_"),
         ("_my_label", "x"),
         ("spark.executor.memory", "2g"),
+        ("hoodie.datasource.write.dataframe.path.enable", "false"),
         ("spark.remote.shuffle", "x"),
         ("hoodie.write.lock.provider", "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider"),
     ],

@@ -128,6 +128,12 @@ RULES = (
         "remove it: two attempts of one task of Spark may write the same file, which damages the table",
     ),
     Rule(
+        _option("hoodie.datasource.write.dataframe.path.enable"),
+        "(?i:false)",
+        "remove it: this path of Hudi 1.3 counts nothing before it writes, and the verdicts on running "
+        "writes read that count; it was not run with this provider",
+    ),
+    Rule(
         re.escape(SERIALIZER),
         re.escape(SPARK_SETTINGS[SERIALIZER]),
         f"remove it: Hudi writes only with {SPARK_SETTINGS[SERIALIZER]}, which is the default here",
