@@ -21,9 +21,9 @@ def start(tmp_path):
     java = shutil.copy("/bin/sh", tmp_path / "java")
     with contextlib.ExitStack() as running:
 
-        def started(table, *arguments):
+        def started(table, *arguments, command="echo; read line"):
             process = subprocess.Popen(
-                [java, "-c", "echo; read line", *arguments],
+                [java, "-c", command, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, WRITES: str(table)},
@@ -38,6 +38,14 @@ def start(tmp_path):
 def test_a_jvm_that_a_driver_has_started_is_no_driver(start, tmp_path):
     pid = start(tmp_path / "trips", "org.apache.spark.deploy.SparkSubmit", "/attempt/run_job.py")
     start(tmp_path / "trips", "org.openjdk.jol.vm.sa.AttachMain")
+
+    assert [process.pid for process in drivers(tmp_path / "trips")] == [pid]
+
+
+def test_a_copy_of_a_driver_that_is_to_be_another_program_is_no_driver(start, tmp_path):
+    pid = start(tmp_path / "trips", "/attempt/run_job.py", command="(echo; read line; true); true")
+    (copy,) = psutil.Process(pid).children()
+    assert copy.cmdline() == psutil.Process(pid).cmdline()
 
     assert [process.pid for process in drivers(tmp_path / "trips")] == [pid]
 
