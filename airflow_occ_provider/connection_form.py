@@ -219,7 +219,9 @@ _STORAGE_LEASES = {
 
 
 _DYNAMODB = {
-    "region": _text("Region", "Of the tables. Default: that of each Airflow process and driver."),
+    "region": _text(
+        "Region", "Of both tables. Empty only with another Hudi lock: then that of each process."
+    ),
     "storage_conn_id": _text(
         "AWS connection",
         "Airflow connection of the type aws with the credentials for the leases. Default: the "

@@ -30,7 +30,7 @@ def hudi_asset(table: str, *, by_partition: bool = False, **kwargs: Any) -> Asse
     :param table: base path of the table, an absolute path or a URL, also one of the scheme ``hudi``.
     :param by_partition: whether a task with this outlet emits one event for each partition that it
         wrote, with the partition's value as its key. Airflow starts only DAGs with a partitioned
-        schedule for such an event.
+        schedule for such an event. A task that wrote no partition emits one event without a key.
     :param kwargs: further arguments of ``Asset``, such as ``watchers``.
     :raises ConfigurationError: if it is not a path.
     """
@@ -109,7 +109,7 @@ def emit_asset_events(
 
 def _keys(result: Mapping[str, Any]) -> list[str]:
     """Return the keys of the partitions that a task wrote; an unpartitioned table has none."""
-    keys = [value_of(partition) for partition in result["partitions"] if partition.strip()]
+    keys = [key for partition in result["partitions"] if (key := value_of(partition)).strip()]
     too_long = [key for key in keys if len(key) > _LONGEST_KEY]
     left_out = result.get("partitions_left_out", 0) + len(too_long)
     if left_out:

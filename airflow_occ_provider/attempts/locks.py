@@ -148,13 +148,13 @@ class MetastoreLock:
 class DynamoLock:
     """Hudi's lock in DynamoDB, by a class of ``hudi-aws-bundle``.
 
+    :param region: of the table. Hudi's own default depends on each driver's environment.
     :param table: of DynamoDB, in which the locks are; not that of the leases.
-    :param region: of the table; empty for that of the driver.
     :param endpoint: URL of a server other than Amazon's; empty for Amazon's.
     """
 
+    region: str
     table: str = "hudi_locks"
-    region: str = ""
     endpoint: str = ""
     wait_time_ms: int = 60_000
     num_retries: int = 50

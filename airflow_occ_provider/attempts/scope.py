@@ -65,7 +65,7 @@ class Claim:
 
         :param table: its configuration; empty if there is no table yet.
         """
-        for path in self.partitions or ():
+        for path in (self.partitions or ()) if self.is_declared else ():
             problem = rejection_reason(path, table) if table.exists else None
             if problem:
                 raise ConfigurationError(
@@ -99,7 +99,10 @@ class Claim:
             return Scope.of(self.table, partitions)
         # Hudi lets two overwrites of a partition commit side by side if it was empty, and keeps the rows
         # of both (1.2.0): what an overwrite of unknown scope replaces may be any partition.
-        shared = self.partitions is None and not self._overwrites(options)
+        overwrites = self._overwrites(options)
+        if overwrites and not self.is_declared:
+            return Scope.of(self.table, None)
+        shared = self.partitions is None and not overwrites
         return Scope.of(self.table, self.partitions, Mode.SHARED if shared else Mode.EXCLUSIVE)
 
     def _overwrites(self, options: Mapping[str, str]) -> bool:

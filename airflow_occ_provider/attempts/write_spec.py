@@ -140,6 +140,8 @@ class WritePolicy:
     :param learn_scope: whether a task without ``scope`` is queued with other tasks that learn, if the
         last runs of each changed the same file groups. Hudi's check still decides. Not used with
         ``isolation="serializable"`` or a lock of one process.
+    :param partition_key: whether the run's partition key, if it has one, is the scope of a task without
+        ``scope``, where the table shows which partition it is.
     :param preflight_timeout: how long to wait at most, before the driver starts, for pending writes of
         others and clusterings in the job's partitions that it would lose to; then it starts all the
         same. ``timedelta(0)`` to start at once.
@@ -154,6 +156,7 @@ class WritePolicy:
     early_stop: EarlyStop
     admission: AdmissionMode
     learn_scope: bool
+    partition_key: bool
     preflight_timeout: timedelta
     standby: bool
 
@@ -165,6 +168,7 @@ class WritePolicy:
         early_stop: EarlyStop | bool | str = EarlyStop.ACT,
         admission: AdmissionMode | bool | str = AdmissionMode.QUEUE,
         learn_scope: bool | str = False,
+        partition_key: bool | str = True,
         preflight_timeout: timedelta | float = timedelta(hours=1),
         standby: bool | str = False,
     ) -> None:
@@ -176,6 +180,7 @@ class WritePolicy:
             "early_stop": choice("early_stop", EarlyStop, early_stop),
             "admission": choice("admission", AdmissionMode, admission),
             "learn_scope": switch("learn_scope", learn_scope),
+            "partition_key": switch("partition_key", partition_key),
             "preflight_timeout": duration("preflight_timeout", preflight_timeout),
             "standby": switch("standby", standby),
         }
@@ -344,7 +349,8 @@ class WriteSpec:
         It is not proven that the job writes nothing else. So it is none where the scope alone keeps
         other writers away.
         """
-        if self.partitions is not None or not (self.partition_key and self.is_queued):
+        is_wanted = self.policy.partition_key and self.is_queued
+        if self.partitions is not None or not (self.partition_key and is_wanted):
             return None
         if isolation is Isolation.SERIALIZABLE:
             why = "isolation='serializable' needs a scope that is certain"
@@ -352,9 +358,8 @@ class WriteSpec:
             why = "there is no table yet"
         else:
             # Hudi does not keep each of these options with the table.
-            partition = partition_of(
-                self.partition_key, TableConfig({**config.properties, **self.hudi_options})
-            )
+            options = {key: str(value) for key, value in self.hudi_options.items()}
+            partition = partition_of(self.partition_key, TableConfig({**config.properties, **options}))
             if partition is not None:
                 log.info("The scope is %s, by the run's partition key.", partition)
                 return partition

@@ -38,11 +38,17 @@ class HudiDynamoLockHook(HudiLockHook):
         return DynamoAccess(table, fields.text("region"), fields.text("endpoint_url"), session)
 
     def service_lock(self) -> DynamoLock:
-        """Return Hudi's lock in DynamoDB."""
+        """Return Hudi's lock in DynamoDB.
+
+        :raises ConfigurationError: without a region: drivers on different machines would take different
+            ones, each with a lock of its own (``DynamoDbBasedLockConfig``).
+        """
         fields = self.fields
+        if not fields.text("region"):
+            raise fields.error("region", "is empty", "enter the region of both tables")
         return DynamoLock(
-            fields.text("lock_table", "hudi_locks"),
             fields.text("region"),
+            fields.text("lock_table", "hudi_locks"),
             fields.text("endpoint_url"),
             wait_time_ms=fields.number("wait_time_ms", 60_000, at_least=1),
             num_retries=fields.number("num_retries", 50),

@@ -66,7 +66,7 @@ class Keeper:
             for run in (self._keep, self._watch)
         ]
         self._renewed_s, self._extended_s = time.monotonic(), float("-inf")
-        self._failure = ""
+        self._failure, self._is_left = "", False
         self.lost: LeaseLostError | None = None
 
     def __enter__(self) -> Self:
@@ -84,6 +84,7 @@ class Keeper:
         self._wake.set()
         for thread in self._threads:
             thread.join(_END_TIMEOUT_S)
+        self._is_left = True
 
     @property
     def is_stopped(self) -> bool:
@@ -174,6 +175,6 @@ class Keeper:
                 )
 
     def _lose(self, error: LeaseLostError) -> None:
-        if self.lost is None and not self.is_stopped:  # stopped, it may have been released
+        if self.lost is None and not self._is_left:  # it may have been released since
             _log.warning("%s; %s.", error.message, self._on_lost)
             self.lost = error

@@ -200,9 +200,10 @@ class LedgerStore:
 
     def on_delete(self, name: str, wake: Callable[[], None]) -> bool:
         """Call ``wake`` once when a node is deleted; return whether it exists now."""
-        node = self._ledger.current().nodes.get(name)
+        ledger = self._ledger.current()
+        node = ledger.nodes.get(name)
         if node is not None:
-            self._watches.add(name, node, wake)
+            self._watches.add(_Watch(name, node.token, ledger.revision, wake))
         return node is not None
 
     def close(self) -> None:
@@ -214,12 +215,13 @@ class LedgerStore:
 class _Watch(NamedTuple):
     name: str
     token: int
+    seen: int  # the revision of a ledger that has the node
     wake: Callable[[], None]
 
     def is_due(self, ledger: Ledger) -> bool:
-        """Whether a ledger shows that the node is gone; one older than it shows nothing."""
+        """Whether a ledger shows that the node is gone; an older one shows nothing."""
         node = ledger.nodes.get(self.name)
-        return ledger.revision >= self.token and (node is None or node.token != self.token)
+        return ledger.revision >= self.seen and (node is None or node.token != self.token)
 
 
 class _Watches:
@@ -240,9 +242,8 @@ class _Watches:
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
 
-    def add(self, name: str, node: Node, wake: Callable[[], None]) -> None:
+    def add(self, watch: _Watch) -> None:
         """Wake a waiter once when a node is deleted; in any thread."""
-        watch = _Watch(name, node.token, wake)
         with self._lock:
             if watch.is_due(self._latest):  # another thread has looked since
                 watch.wake()

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from airflow_occ_provider.embedded.bundle import HUDI_VERSION
+from airflow_occ_provider.embedded.bundle import hudi_release
 from tests.commit_runs.plan import draw
 from tests.commit_runs.rig import STARTED, go_through, running
 from tests.commit_runs.writers import Writers
@@ -27,7 +27,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="commit_runs_"))
     table = folder / "table"
     try:
-        writers = Writers(start_spark(HUDI_VERSION, folder / "spark"), table, arguments.commits)
+        writers = Writers(start_spark(hudi_release(), folder / "spark"), table, arguments.commits)
         with running(folder / "airflow", table) as rig:
             rig.begin()
             go_through(rig, writers, draw(arguments.seed, arguments.commits))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections import Counter
 from contextlib import closing
@@ -12,7 +13,7 @@ from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.leases.dynamodb.access import DynamoAccess
 from airflow_occ_provider.leases.dynamodb.backend import DynamoLeases
 from airflow_occ_provider.leases.dynamodb.ledger import DynamoLedger
-from airflow_occ_provider.leases.ledger import LedgerStore
+from airflow_occ_provider.leases.ledger import LedgerStore, _Watch
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.store import NodeVersionError
@@ -108,3 +109,31 @@ def test_a_waiter_and_a_holder_cost_few_requests(access, monkeypatch):
     for queue, ticket in ((holder, held), (waiter, waits)):
         assert queue.release(ticket)
         queue.close()
+
+
+def test_a_waiter_whose_creation_was_contested_looks_once_a_poll(access, monkeypatch):
+    name = str(uuid.uuid4())
+    rival, mine = (LedgerStore(DynamoLedger(access, name, 10.0), 0.2) for _ in range(2))
+    mine.create("first", b"")
+    node = rival.create("rival", b"")
+    mine.create("mine", b"")
+    looks, woken = Counter(), threading.Event()
+    look = DynamoLedger._look
+    monkeypatch.setattr(DynamoLedger, "_look", lambda self: looks.update([self]) or look(self))
+    assert mine.on_delete("rival", woken.set)
+    assert not woken.wait(1.0)
+    assert looks.total() <= 8
+    rival.delete("rival", node.version)
+    assert woken.wait(60)
+    for store in (rival, mine):
+        store.close()
+
+
+def test_a_deletion_that_another_thread_has_seen_wakes_at_once(access):
+    store = LedgerStore(DynamoLedger(access, str(uuid.uuid4()), 10.0), 3600.0)
+    node, woken = store.create("gone", b""), threading.Event()
+    ledger = store._ledger.current()
+    store.delete("gone", node.version)
+    store._watches.add(_Watch("gone", node.token, ledger.revision, woken.set))
+    assert woken.is_set()
+    store.close()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from airflow_occ_provider.embedded.bundle import HUDI_VERSION
+from airflow_occ_provider.embedded.bundle import hudi_release
 from tests.differential.observation import FILE_NAME, Observation, load
 from tests.differential.pairs import Pair, draw
 from tests.differential.predict import predict
@@ -44,7 +44,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--first", type=int, default=0, help="index of the first pair")
-    parser.add_argument("--hudi", default=HUDI_VERSION, help="release of Hudi")
+    parser.add_argument("--hudi", default=hudi_release(), help="release of Hudi")
     parser.add_argument("--jobs", type=int, default=2, help="pairs that run at a time")
     parser.add_argument(
         "--keep", type=Path, help="folder that keeps the observations, so that a run can be resumed"

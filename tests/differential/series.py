@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, TypeVar
 
-from airflow_occ_provider.embedded.bundle import HUDI_VERSION
+from airflow_occ_provider.embedded.bundle import hudi_release
 
 Case = TypeVar("Case")
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser, cases: str, count: int, jobs:
     parser.add_argument(f"--{cases}", type=int, default=count)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--first", type=int, default=0, help=f"index of the first of the {cases}")
-    parser.add_argument("--hudi", default=HUDI_VERSION, help="release of Hudi")
+    parser.add_argument("--hudi", default=hudi_release(), help="release of Hudi")
     parser.add_argument("--jobs", type=int, default=jobs, help=f"{cases} that run at a time")
 
 

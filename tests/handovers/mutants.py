@@ -19,18 +19,18 @@ class NeverWakes(Queue):
         return super().status(ticket, wake and (lambda: None), **options)
 
 
-class _KeepsTheClaimsTerm(OwnNodes):
+class _ShortensTheClaim(OwnNodes):
     def _put(self, ticket: Ticket, content: Content, version: Any) -> Any:
         own = self._load(ticket, any_epoch=True)
         if content.epoch > own.content.epoch:
-            content = replace(content, term_ms=own.content.term_ms)
+            content = replace(content, term_ms=content.request.ttl_ms)
         return super()._put(ticket, content, version)
 
 
-class KeepsTheClaimsTerm(mutants._Owns):
-    """An adoption leaves the term of the process before, though its own is longer."""
+class ShortensTheClaim(mutants._Owns):
+    """An adoption ends the longer term of the process before, on which a driver may live."""
 
-    own_nodes = _KeepsTheClaimsTerm
+    own_nodes = _ShortensTheClaim
 
 
 class IgnoresTerms(Queue):
@@ -51,7 +51,7 @@ class TakesAnyTicket(Queue):
 
 MUTANTS: tuple[type[Queue], ...] = (
     NeverWakes,
-    KeepsTheClaimsTerm,
+    ShortensTheClaim,
     IgnoresTerms,
     TakesAnyTicket,
     mutants.TrustsForever,

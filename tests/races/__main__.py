@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from airflow_occ_provider.embedded.bundle import HUDI_VERSION
+from airflow_occ_provider.embedded.bundle import hudi_release
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from tests.differential.session import start_spark
 from tests.races.scenarios import (
@@ -36,7 +36,7 @@ def main() -> int:
         EmbeddedStack(Path(scratch) / "stack", lock=arguments.lock, store=store) as stack,
     ):
         folder = Path(scratch)
-        spark = start_spark(HUDI_VERSION, folder / "spark", store)
+        spark = start_spark(hudi_release(), folder / "spark", store)
         course = Course(spark, stack, Lake(folder, store))
         wrong = 0
         for kind in arguments.kinds:

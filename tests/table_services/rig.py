@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.site import DEFAULTS_NAME
-from airflow_occ_provider.embedded.bundle import HUDI_VERSION
+from airflow_occ_provider.embedded.bundle import hudi_release
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
@@ -64,7 +64,7 @@ class Rig:
         self._lock = lock_options(stack.zookeeper.hosts)
         self._write_options({})
         os.environ["HUDI_CONF_DIR"] = str(self._conf)
-        self.spark: Any = start_spark(HUDI_VERSION, stack.folder / "session", stack.store)
+        self.spark: Any = start_spark(hudi_release(), stack.folder / "session", stack.store)
         self._threads = ThreadPoolExecutor(4)
 
     def options(self, more: Mapping[str, str]) -> dict[str, str]:

@@ -308,6 +308,7 @@ NOON = "2026-11-29T05:00:00+00:00"
         ("2026-11-29", DATES, "2026/11/29"),
         ("2026-11-29", {**DATES, STYLE: "true"}, "dt=2026/11/29"),
         (NOON, {**DATES, STYLE: "true"}, "dt=2026/11/29"),
+        (NOON, {next(iter(DATES)): "yyyy/MM/dd/HH"}, "2026/11/29/05"),
         ("dt=2026-11-29", {STYLE: "true"}, "dt=2026-11-29"),
     ],
 )
@@ -326,6 +327,8 @@ def test_a_value_is_spelled_as_hudi_spells_its_partition(value, options, path):
         ("2026-11-29", PLAIN),
         ("..", {"hoodie.table.partition.fields": "dt"}),
         ("monday", {"hoodie.table.partition.fields": "dt", **DATES}),
+        ("2026-11-29T00:30:00+02:00", {"hoodie.table.partition.fields": "dt", **DATES}),
+        ("2026-11-29", {"hoodie.table.partition.fields": "dt", next(iter(DATES)): "yyyy/MM/dd/HH"}),
         (
             "2026-11-29",
             {"hoodie.table.partition.fields": "dt", next(iter(DATES)): "yyyy-'W'ww"},

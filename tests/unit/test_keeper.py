@@ -136,6 +136,29 @@ def test_a_renewal_that_hangs_until_after_the_release_is_no_loss(held, monkeypat
     assert not caplog.text
 
 
+def test_a_loss_that_is_told_before_the_release_counts(held, monkeypatch):
+    line, ticket = held
+    is_renewing, go_on = threading.Event(), threading.Event()
+
+    def renew(ticket, ttl_ms):
+        is_renewing.set()
+        go_on.wait(PATIENCE_S)
+        raise LeaseLostError("it was granted to another owner", remedy="none")
+
+    monkeypatch.setattr("airflow_occ_provider.leases.keeper._END_TIMEOUT_S", PATIENCE_S)
+    with Keeper(line, ticket, 100 * TTL_MS) as keeper:
+        monkeypatch.setattr(line, "renew", renew)
+        keeper.extend_soon()
+        assert is_renewing.wait(PATIENCE_S)
+        stops = threading.Thread(target=keeper.stop)
+        stops.start()
+        while not keeper.is_stopped:
+            threading.Event().wait(0.01)
+        go_on.set()
+        stops.join(PATIENCE_S)
+        assert keeper.lost is not None
+
+
 def test_whatever_a_renewal_fails_with_the_next_one_is_tried(nodes, held, monkeypatch):
     line, ticket = held
     renew, failed = line.renew, threading.Event()

@@ -39,7 +39,7 @@ def test_what_the_user_names_goes_before_the_key():
 
 
 def test_options_of_the_job_say_how_its_partitions_are_spelled():
-    slashes = {"hoodie.datasource.write.slash.separated.date.partitioning": "true"}
+    slashes = {"hoodie.datasource.write.slash.separated.date.partitioning": True}
     assert claim_of(hudi_options=slashes).partitions == ("dt=2026/11/29",)
 
 
@@ -67,7 +67,26 @@ def test_a_key_that_is_no_certain_scope_is_left_and_why_is_logged(arguments, why
     assert f"The run's partition key '{KEY}' is not taken for the scope: {why}." in caplog.text
 
 
-@pytest.mark.parametrize("arguments", [{"key": None}, {"policy": {"admission": "off"}}])
+def test_an_overwrite_holds_the_whole_table_as_without_a_key():
+    insert = "INSERT OVERWRITE trips SELECT * FROM s"
+    claims = [claim_of(kind=HudiSqlOperator, sql=insert), claim_of()]
+    options = [{}, {"hoodie.datasource.write.operation": "insert_overwrite"}]
+    for claim, of_job in zip(claims, options, strict=True):
+        assert claim.scope(of_job, None) == Scope.of(TABLE, None, Mode.EXCLUSIVE)
+
+
+def test_a_key_that_the_table_cannot_have_by_itself_is_no_error_of_the_user():
+    style = {"hoodie.datasource.write.hive_style_partitioning": "true"}
+    plain = {key: value for key, value in BY_DAY.items() if key not in style}
+    claim = claim_of(plain, hudi_options=style)
+    claim.refuse_impossible(TableConfig(plain))
+    assert claim.partitions == ("dt=2026-11-29",)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"key": None}, {"policy": {"admission": "off"}}, {"policy": {"partition_key": False}}],
+)
 def test_without_a_key_or_a_queue_there_is_nothing_to_say(arguments, caplog):
     caplog.set_level(logging.INFO)
     assert claim_of(**arguments).partitions is None

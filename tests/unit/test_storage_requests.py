@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from airflow_occ_provider.errors import LockUnreachableError
+from airflow_occ_provider.leases.ledger import _Watch
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.storage import backend
 from airflow_occ_provider.leases.storage.backend import StorageStore
@@ -121,9 +122,10 @@ def test_any_look_wakes_a_waiter(shared, store, other):
 
 def test_a_deletion_that_was_seen_before_the_watch_is_set_wakes_too(store, other):
     node, woken = store.create("n", b""), threading.Event()
+    seen = store._ledger.current().revision
     other.delete("n", node.version)
     assert store.stamps() == {}
-    store._watches.add("n", node, woken.set)
+    store._watches.add(_Watch("n", node.token, seen, woken.set))
     assert woken.is_set()
 
 

@@ -24,6 +24,7 @@ _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _DATE_FORMAT = "hoodie.keygen.timebased.output.dateformat"
 _JAVA_DATE = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M"}
 _SLASHED = re.compile(r"^(\d{4})/(\d{2})/(?=\d{2})")
+_TIME, _TIME_OF_DAY = re.compile("HH|mm"), re.compile(r"[T /]\d{2}(:|$)")
 _JAVA_PART = re.compile("|".join(_JAVA_DATE))
 NOT_BELOW = "is not a path below the table"
 
@@ -218,7 +219,7 @@ def partition_of(value: str, table: TableConfig) -> str | None:
 def value_of(partition: str) -> str:
     """Return the value that a partition's path shows; of several fields, the path.
 
-    ``partition_of`` turns it into the path again.
+    ``partition_of`` turns it into the path again, unless the value itself has a ``=`` or looks encoded.
 
     :param partition: such as ``dt=2026-11-29 05%3A00``.
     """
@@ -236,10 +237,14 @@ def _formatted(value: str, java_format: str) -> str:
         return value
     if re.search("[A-Za-z'%]", _JAVA_PART.sub("", java_format)):
         return ""
+    if _TIME.search(java_format) and not _TIME_OF_DAY.search(value):
+        return ""  # a day is not one of its hours
     format_ = _JAVA_PART.sub(lambda part: _JAVA_DATE[part[0]], java_format)
     for read in (datetime.fromisoformat, lambda text: datetime.strptime(text, format_)):  # noqa: DTZ007
         with suppress(ValueError):
-            return read(value).strftime(format_)
+            moment = read(value)
+            # Hudi formats in a time zone of its own.
+            return "" if moment.utcoffset() else moment.strftime(format_)
     return ""
 
 

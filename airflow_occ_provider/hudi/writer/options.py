@@ -235,13 +235,13 @@ def dynamodb_lock_options(
     Its partition key is not set, so Hudi uses each table's name. Hudi creates a table that is missing.
 
     :param table: of DynamoDB, in which the locks are.
-    :param region: of the table; empty for that of the driver.
+    :param region: of the table.
     :param endpoint: URL of a server other than Amazon's; empty for Amazon's.
     """
     return {
         LOCK_PROVIDER: DYNAMODB_LOCK_PROVIDER,
         DYNAMODB_TABLE: table,
-        **({"hoodie.write.lock.dynamodb.region": region} if region else {}),
+        "hoodie.write.lock.dynamodb.region": region,
         **({"hoodie.write.lock.dynamodb.endpoint_url": endpoint} if endpoint else {}),
         "hoodie.write.lock.wait_time_ms": str(wait_time_ms),
         "hoodie.write.lock.client.num_retries": str(num_retries),

@@ -1,7 +1,10 @@
 """The ledger of the queue in items of a DynamoDB table.
 
-Each change is one request on a condition. One more item counts creations: a creation changes that item
-and writes its own in one transaction, so the order of the tokens is the order in which nodes appear.
+Each change is one request on a condition. One more item has the token and the name of the node that was
+created last. A creation changes that item and writes its own in one transaction, which also checks the
+last node's item: DynamoDB cancels it while the transaction before is under way there. So a client that
+has a token sees all nodes with lower ones. Without that check a query may see one item of a transaction
+as it is after it, and another one as it was before.
 """
 
 from __future__ import annotations
@@ -11,14 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from airflow_occ_provider.bounded import bounded
-from airflow_occ_provider.errors import ConfigurationError, LockUnreachableError, OccError
-from airflow_occ_provider.leases.dynamodb.access import NODE, QUEUE, DynamoAccess
+from airflow_occ_provider.leases.dynamodb.access import NODE, QUEUE, DynamoAccess, denied
 from airflow_occ_provider.leases.ledger import Change, Ledger
 from airflow_occ_provider.leases.store import Node, NodeGoneError, NodeTakenError, NodeVersionError
 
@@ -31,13 +32,6 @@ _BUSY = frozenset(
         *("TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"),  # of an item
     }
 )
-_DENIED = frozenset(
-    {
-        *("AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException"),
-        *("ExpiredTokenException", "MissingAuthenticationTokenException"),
-        *("IncompleteSignatureException", "InvalidClientTokenId"),
-    }
-)
 _PAUSE_S = 0.05
 _T = TypeVar("_T")
 
@@ -47,7 +41,22 @@ class _BusyError(Exception):
 
 
 class _ContestedError(Exception):
-    """Another node was created since the order was read."""
+    """Another node was created since the order was read, or is being created."""
+
+
+class _Last(NamedTuple):
+    """The node that was created last.
+
+    :param token: its token; 0 before the first one.
+    """
+
+    token: int = 0
+    name: str = ""
+
+    @classmethod
+    def of(cls, item: Mapping[str, Any] | None) -> _Last:
+        """Read its item."""
+        return cls(int(item["last_token"]["N"]), item["last_node"]["S"]) if item else cls()
 
 
 class DynamoLedger:
@@ -62,6 +71,8 @@ class DynamoLedger:
         self._access, self._queue, self._timeout_s = access, queue, timeout_s
         self._client = access.client(timeout_s)
         self._ledger, self.seen_s = Ledger(0), float("-inf")
+        self._last = _Last()
+        self._until_s = 0.0  # of the call that holds the lock
         self._busy = threading.Lock()  # held for each request, and for what is known of the items
         self.on_seen: Callable[[Ledger], None] = lambda _: None
         """Called with each new ledger, in the thread that read or changed it."""
@@ -91,9 +102,7 @@ class DynamoLedger:
         with self._held():
             node = made[change.kind](change)
             nodes = {name: other for name, other in self._ledger.nodes.items() if name != change.name}
-            if node:
-                nodes[change.name] = node
-            self._show(max(self._ledger.revision, node.token if node else 0), nodes)
+            self._show(nodes | ({change.name: node} if node else {}))
             return self._ledger
 
     def clear(self) -> None:
@@ -106,19 +115,17 @@ class DynamoLedger:
         """Close the client's connections."""
         self._client.close()
 
-    def _show(self, revision: int, nodes: Mapping[str, Node]) -> None:
-        self._ledger = Ledger(revision, nodes)
+    def _show(self, nodes: Mapping[str, Node]) -> None:
+        """Keep what is known now; a revision is of this client alone."""
+        self._ledger = Ledger(self._ledger.revision + 1, nodes)
         self.on_seen(self._ledger)
 
     def _look(self) -> None:
         began_s = time.monotonic()
         items = {item[NODE]["S"]: item for item in self._items()}
-        order = items.pop(_ORDER, None)
-        self._show(
-            int(order["last_token"]["N"]) if order else 0,
-            {name: _node(item) for name, item in items.items()},
-        )
+        self._last = _Last.of(items.pop(_ORDER, None))
         self.seen_s = began_s
+        self._show({name: _node(item) for name, item in items.items()})
 
     def _items(self, **more: Any) -> Iterator[Mapping[str, Any]]:
         """Yield the queue's items, as all writes answered so far have left them."""
@@ -139,23 +146,32 @@ class DynamoLedger:
 
     def _create(self, change: Change) -> Node:
         def create() -> Node:
-            last = self._ledger.revision
-            node = Node(change.data, 1, last + 1, change.now_ms, change.now_ms)
+            # A table that was made anew must not give the tokens of the one before.
+            token = self._last.token + 1 if self._last.token else time.time_ns()
+            node = Node(change.data, 1, token, change.now_ms, change.now_ms)
             try:
-                self._ask("transact_write_items", TransactItems=self._creation(change, node, last))
+                self._ask("transact_write_items", TransactItems=self._creation(change, node))
             except ClientError as error:
-                codes = [reason.get("Code") for reason in error.response.get("CancellationReasons", ())]
-                if codes[1:2] == [_FAILED]:
+                reasons = error.response.get("CancellationReasons", ())
+                order, put, *checks = [*(reason.get("Code") for reason in reasons), None, None]
+                if put == _FAILED:
                     raise NodeTakenError(change.name) from None
-                if codes[2:3] == [_FAILED]:
+                if change.requires is not None and checks[:1] == [_FAILED]:
                     raise NodeGoneError(change.requires) from None
-                self._read_order()
-                raise _ContestedError from error
+                if order != _FAILED:
+                    raise self._access.refused(error, str(put or order)) from error
+                self._last = _Last.of(
+                    self._ask("get_item", Key=self._key(_ORDER), ConsistentRead=True).get("Item")
+                )
+                raise _ContestedError("other nodes are created all the time") from error
+            self._last = _Last(token, change.name)
             return node
 
         return self._repeated(create, _ContestedError)
 
-    def _creation(self, change: Change, node: Node, last: int) -> list[dict[str, Any]]:
+    def _creation(self, change: Change, node: Node) -> list[dict[str, Any]]:
+        """Return the writes of a transaction: the order, the node, and the checks of other nodes."""
+        table, last = {"TableName": self._access.table}, self._last
         item = {
             **self._key(change.name),
             "content": {"B": node.data},
@@ -164,34 +180,28 @@ class DynamoLedger:
             "created_ms": {"N": str(node.created_ms)},
             "renewed_ms": {"N": str(node.renewed_ms)},
         }
-        unchanged = "last_token = :last" if last else "attribute_not_exists(last_token)"
-        counted: dict[str, Any] = {":next": {"N": str(node.token)}}
+        values = {":token": {"N": str(node.token)}, ":node": {"S": change.name}}
         order = {
-            "TableName": self._access.table,
             "Key": self._key(_ORDER),
-            "UpdateExpression": "SET last_token = :next",
-            "ConditionExpression": unchanged,
-            "ExpressionAttributeValues": counted | ({":last": {"N": str(last)}} if last else {}),
+            "UpdateExpression": "SET last_token = :token, last_node = :node",
+            "ConditionExpression": "attribute_not_exists(last_token)",
+            "ExpressionAttributeValues": values,
         }
-        put = {
-            "TableName": self._access.table,
-            "Item": item,
-            "ConditionExpression": f"attribute_not_exists({NODE})",
-        }
-        writes: list[dict[str, Any]] = [{"Update": order}, {"Put": put}]
-        if change.requires is not None:
-            required = {
-                "TableName": self._access.table,
-                "Key": self._key(change.requires),
-                "ConditionExpression": f"attribute_exists({NODE})",
-            }
-            writes.append({"ConditionCheck": required})
-        return writes
-
-    def _read_order(self) -> None:
-        item = self._ask("get_item", Key=self._key(_ORDER), ConsistentRead=True).get("Item")
-        last = int(item["last_token"]["N"]) if item else 0
-        self._ledger = replace(self._ledger, revision=last)
+        if last.token:
+            order["ConditionExpression"] = "last_token = :last"
+            values[":last"] = {"N": str(last.token)}
+        is_there = f"attribute_exists({NODE})"
+        checks = {change.requires: is_there} if change.requires is not None else {}
+        if last.name not in ("", change.name):  # only a transaction that is under way fails this one
+            checks.setdefault(last.name, f"{is_there} OR attribute_not_exists({NODE})")
+        return [
+            {"Update": {**table, **order}},
+            {"Put": {**table, "Item": item, "ConditionExpression": f"attribute_not_exists({NODE})"}},
+            *(
+                {"ConditionCheck": {**table, "Key": self._key(name), "ConditionExpression": condition}}
+                for name, condition in checks.items()
+            ),
+        ]
 
     def _replace(self, change: Change) -> Node | None:
         version = int(change.version) + 1
@@ -248,60 +258,33 @@ class DynamoLedger:
                     raise _BusyError(str(error)) from error
                 if _is_condition(error):
                     raise
-                raise self._refused(error) from error
+                raise self._access.refused(error, error.response["Error"]["Code"]) from error
             except NoCredentialsError as error:
-                raise _denied(error) from error
+                raise denied(error) from error
             except BotoCoreError as error:
-                raise self._unreachable(error) from error
+                raise self._access.unreachable(error) from error
 
         return self._repeated(ask, _BusyError)
 
     def _repeated(self, operation: Callable[[], _T], error_type: type[Exception]) -> _T:
+        """Repeat an operation until the call's time is over."""
         try:
+            left_s = max(self._until_s - time.monotonic(), 0.0)
             pause_s = random.uniform(0, _PAUSE_S)  # noqa: S311 - no secret
-            return bounded(operation, error_type, within_s=self._timeout_s, pause_s=pause_s)
+            return bounded(operation, error_type, within_s=left_s, pause_s=pause_s)
         except error_type as error:
-            raise self._unreachable(error) from error
+            raise self._access.unreachable(error) from error
 
     @contextmanager
     def _held(self) -> Iterator[None]:
+        until_s = time.monotonic() + self._timeout_s
         if not self._busy.acquire(timeout=self._timeout_s):
-            raise self._unreachable("other threads wait for its answers")
+            raise self._access.unreachable("other threads wait for its answers")
         try:
+            self._until_s = until_s
             yield
         finally:
             self._busy.release()
-
-    def _unreachable(self, reason: object) -> LockUnreachableError:
-        return LockUnreachableError(
-            f"DynamoDB did not answer for table {self._access.table}: {reason}",
-            remedy="check the region and the way to DynamoDB; if it is busy, use on-demand capacity",
-        )
-
-    def _refused(self, error: ClientError) -> OccError:
-        code = error.response["Error"]["Code"]
-        if code in _DENIED:
-            return _denied(error)
-        if code == "ResourceNotFoundException":
-            return ConfigurationError(
-                "host", f"there is no table {self._access.table}", remedy=self._access.creation
-            )
-        if code == "ValidationException":
-            return ConfigurationError(
-                "host",
-                f"table {self._access.table} cannot keep leases: {error.response['Error']['Message']}",
-                remedy=f"create one: {self._access.creation}",
-            )
-        return self._unreachable(error)
-
-
-def _denied(error: Exception) -> ConfigurationError:
-    return ConfigurationError(
-        "credentials",
-        f"DynamoDB refused them: {error}",
-        remedy="allow dynamodb:Query, GetItem, PutItem, UpdateItem, DeleteItem and ConditionCheckItem "
-        "on the table",
-    )
 
 
 def _is_condition(error: ClientError) -> bool:
