@@ -342,7 +342,8 @@ class FaultyRun:
                     return answer
             if by is not None and not any(map(is_living, by)):
                 raise ProcessLookupError(what)
-            if time.monotonic() > look_at_task:
+            # A run ends after its task: what waits for that is not in vain.
+            if happened != self._ended and time.monotonic() > look_at_task:
                 look_at_task = time.monotonic() + _LOOK_S
                 if self._task()["state"] == "failed":
                     raise RuntimeError(f"{what}: never, the task failed: {self._last_log()}")
