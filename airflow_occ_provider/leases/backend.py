@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
+from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.leases.lease import Terms
 
 if TYPE_CHECKING:
@@ -62,3 +64,19 @@ class LeaseBackend(Protocol):
 
         It is for people: it may make as many requests as it needs.
         """
+
+
+def require_module(module: str, service: str, remedy: str) -> None:
+    """Refuse to go on without the client of a service.
+
+    :param module: that is, or needs, the client.
+    :param service: for the message.
+    :param remedy: how it is installed.
+    :raises ConfigurationError: if it is not installed.
+    """
+    try:
+        import_module(module)
+    except ImportError as error:
+        raise ConfigurationError(
+            "type", f"the client of {service} is not installed ({error})", remedy=remedy
+        ) from error

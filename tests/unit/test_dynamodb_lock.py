@@ -38,8 +38,8 @@ def test_hudi_locks_in_its_own_table_by_the_tables_name(connect):
         "hoodie.write.lock.wait_time_ms": "60000",
         "hoodie.write.lock.client.num_retries": "50",
     }
-    given = {"endpoint_url": "http://127.0.0.1:1", "lock_table": "locks"}
-    elsewhere = connect(region="eu-central-1", **given).options("/t")
+    fields_of_user = {"endpoint_url": "http://127.0.0.1:1", "lock_table": "locks"}
+    elsewhere = connect(region="eu-central-1", **fields_of_user).options("/t")
     assert elsewhere["hoodie.write.lock.dynamodb.endpoint_url"] == "http://127.0.0.1:1"
     assert elsewhere["hoodie.write.lock.dynamodb.table"] == "locks"
 
@@ -53,8 +53,8 @@ def test_another_lock_of_hudi_leaves_the_leases_where_they_are(connect):
 def test_the_defaults_of_the_form_are_those_without_fields(connect):
     fields = dynamodb_lock()["conn-fields"].items()
     defaults = {key: field["schema"].get("default") for key, field in fields}
-    given = {key: value for key, value in defaults.items() if value}
-    filled, empty = connect(region="eu-central-1", **given), connect(region="eu-central-1")
+    fields_of_user = {key: value for key, value in defaults.items() if value}
+    filled, empty = connect(region="eu-central-1", **fields_of_user), connect(region="eu-central-1")
     assert filled.options("/t") == empty.options("/t")
     assert filled.lease_backend == empty.lease_backend
     assert empty.terms() == Terms(180_000, 600_000)
@@ -112,10 +112,10 @@ class Recorder:
     """A client of DynamoDB that records what it is asked, and answers with errors, then well."""
 
     def __init__(self, *errors):
-        self.errors, self.asked = list(errors), []
+        self.errors, self.requests = list(errors), []
 
     def transact_write_items(self, **arguments):
-        self.asked.append(arguments["TransactItems"])
+        self.requests.append(arguments["TransactItems"])
         if self.errors:
             reasons = [{"Code": code} for code in self.errors.pop(0)]
             answer = {"Error": {"Code": "TransactionCanceledException"}, "CancellationReasons": reasons}
@@ -147,15 +147,15 @@ def test_a_creation_waits_for_the_transaction_that_creates_the_node_before(recor
     busy, failed = ["None", "None", "TransactionConflict"], ["ConditionalCheckFailed", "None"]
     client, ledger = recorded(failed, busy)
     token = ledger.change(Change("create", "mine")).nodes["mine"].token
-    first, contested, repeated = client.asked
+    first, contested, repeated = client.requests
     assert checks_of(first) == {}
     passes = "attribute_exists(node) OR attribute_not_exists(node)"
     assert checks_of(contested) == checks_of(repeated) == {"rival": passes}
     assert token == 10
     ledger.change(Change("create", "next", requires="mine"))
-    assert checks_of(client.asked[-1]) == {"mine": "attribute_exists(node)"}
+    assert checks_of(client.requests[-1]) == {"mine": "attribute_exists(node)"}
     ledger.change(Change("create", "other", requires="mine"))
-    assert checks_of(client.asked[-1]) == {"mine": "attribute_exists(node)", "next": passes}
+    assert checks_of(client.requests[-1]) == {"mine": "attribute_exists(node)", "next": passes}
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_what_refuses_a_creation_is_told_once(recorded, codes, raised):
     client, ledger = recorded(codes)
     with pytest.raises(raised):
         ledger.change(Change("create", "mine", requires="lease"))
-    assert len(client.asked) == 1
+    assert len(client.requests) == 1
 
 
 def test_a_creation_that_is_contested_all_the_time_ends(recorded):

@@ -113,15 +113,21 @@ def test_a_renewal_that_hangs_does_not_hide_the_loss(nodes, held, monkeypatch):
         go_on.set()
 
 
-def test_a_renewal_that_hangs_until_after_the_release_is_no_loss(held, monkeypatch, caplog):
-    line, ticket = held
+def hanging_renewal(loss):
+    """Return a renewal that waits, then tells of a loss; its begin, and what lets it go on."""
     is_renewing, go_on = threading.Event(), threading.Event()
 
     def renew(ticket, ttl_ms):
         is_renewing.set()
         go_on.wait(PATIENCE_S)
-        raise LeaseLostError("it was released", remedy="none")
+        raise LeaseLostError(loss, remedy="none")
 
+    return renew, is_renewing, go_on
+
+
+def test_a_renewal_that_hangs_until_after_the_release_is_no_loss(held, monkeypatch, caplog):
+    line, ticket = held
+    renew, is_renewing, go_on = hanging_renewal("it was released")
     monkeypatch.setattr("airflow_occ_provider.leases.keeper._END_TIMEOUT_S", 0.01)
     with Keeper(line, ticket, 100 * TTL_MS) as keeper:
         monkeypatch.setattr(line, "renew", renew)
@@ -138,13 +144,7 @@ def test_a_renewal_that_hangs_until_after_the_release_is_no_loss(held, monkeypat
 
 def test_a_loss_that_is_told_before_the_release_counts(held, monkeypatch):
     line, ticket = held
-    is_renewing, go_on = threading.Event(), threading.Event()
-
-    def renew(ticket, ttl_ms):
-        is_renewing.set()
-        go_on.wait(PATIENCE_S)
-        raise LeaseLostError("it was granted to another owner", remedy="none")
-
+    renew, is_renewing, go_on = hanging_renewal("it was granted to another owner")
     monkeypatch.setattr("airflow_occ_provider.leases.keeper._END_TIMEOUT_S", PATIENCE_S)
     with Keeper(line, ticket, 100 * TTL_MS) as keeper:
         monkeypatch.setattr(line, "renew", renew)

@@ -122,10 +122,10 @@ def test_any_look_wakes_a_waiter(shared, store, other):
 
 def test_a_deletion_that_was_seen_before_the_watch_is_set_wakes_too(store, other):
     node, woken = store.create("n", b""), threading.Event()
-    seen = store._ledger.current().revision
+    revision = store._ledger.current().revision
     other.delete("n", node.version)
     assert store.stamps() == {}
-    store._watches.add(_Watch("n", node.token, seen, woken.set))
+    store._watches.add(_Watch("n", node.token, revision, woken.set))
     assert woken.is_set()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, TypeAlias
 
 from airflow_occ_provider.errors import (
@@ -13,6 +12,7 @@ from airflow_occ_provider.errors import (
     OccError,
     install_extra,
 )
+from airflow_occ_provider.leases.backend import require_module
 
 Session: TypeAlias = Callable[[], Any]
 """Returns a session of boto3, which renews its credentials itself."""
@@ -121,14 +121,7 @@ def require_client() -> None:
 
     :raises ConfigurationError: if it is not installed.
     """
-    try:
-        import_module("boto3")
-    except ImportError as error:
-        raise ConfigurationError(
-            "type",
-            f"the client of DynamoDB is not installed ({error})",
-            remedy=install_extra("dynamodb"),
-        ) from error
+    require_module("boto3", "DynamoDB", install_extra("dynamodb"))
 
 
 def denied(error: Exception) -> ConfigurationError:

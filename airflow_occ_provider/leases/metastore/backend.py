@@ -6,7 +6,6 @@ import re
 import uuid
 from contextlib import closing
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from airflow_occ_provider.errors import ConfigurationError, install_extra
@@ -15,6 +14,7 @@ from airflow_occ_provider.hudi.writer.options import (
     METASTORE_DATABASE,
     METASTORE_URIS,
 )
+from airflow_occ_provider.leases.backend import require_module
 from airflow_occ_provider.leases.lease import Terms
 from airflow_occ_provider.leases.metastore.access import MetastoreAccess
 
@@ -148,14 +148,8 @@ def require_client() -> None:
 
     :raises ConfigurationError: if it is not installed.
     """
-    try:
-        import_module("airflow_occ_provider.leases.metastore.lock_log")
-    except ImportError as error:
-        raise ConfigurationError(
-            "type",
-            f"the client of the Hive metastore is not installed ({error})",
-            remedy=install_extra("hive"),
-        ) from error
+    client = "airflow_occ_provider.leases.metastore.lock_log"
+    require_module(client, "the Hive metastore", install_extra("hive"))
 
 
 def expiry(locks: MetastoreLocks, timeout_ms: int) -> str:
