@@ -11,6 +11,7 @@ ADD := $(UV) install --quiet --python $(VENV) --constraint constraints.txt
 unexport PYTHONDONTWRITEBYTECODE
 export AIRFLOW_OCC_CACHE ?= $(CURDIR)/.cache
 export HUDI_RELEASE ?= $(HUDI)
+export RESULTS ?= $(if $(RECORD),$(CURDIR)/tests/golden/versions.jsonl)
 
 # Tests wait more than they compute; pytest -m, with the markers of pyproject.toml, selects them without make.
 WORKERS ?= 2
@@ -60,7 +61,7 @@ test-nightly: $(SPARK6)/.installed  ## More of real services and whole Airflows;
 	$(PYTEST) -m nightly
 nightly: $(INSTALLED)  ## test-nightly and the rigs queue, once and truth, whether one fails or not (SEED=7)
 	$(MAKE) --keep-going SMOKE=1 test-nightly rig NAME="queue once truth bench.conflict"
-rig: $(INSTALLED) $(if $(filter truth corpus,$(NAME)),$(VENV)/.corpus-installed) $(if $(filter truth pages pages.%,$(NAME)),$(VENV)/.browser-installed)  ## Long runs with a seed: NAME=queue, once, truth, cost, or one of their programs (SEED=7 RUNS=60 CHECK=1 HUDI=1.0.2; ARGS="--store s3" for one program)
+rig: $(INSTALLED) $(if $(filter truth corpus,$(NAME)),$(VENV)/.corpus-installed) $(if $(filter truth pages pages.%,$(NAME)),$(VENV)/.browser-installed)  ## Long runs with a seed: NAME=queue, once, truth, cost, or one of their programs (SEED=7 RUNS=60 CHECK=1 HUDI=1.0.2 RECORD=1; ARGS="--store s3" for one program)
 	$(BIN)/python -m tests.rig $(NAME) $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) -- $(ARGS)
 test-spark6: $(SPARK6)/.installed  ## Beside the Spark provider 6, Spark apart (SLICE=1: a part)
 	spark=$(CURDIR)/$(BIN)/python; \

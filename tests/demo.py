@@ -39,6 +39,7 @@ from tests.services.celery import CeleryAirflow
 from tests.services.dynamodb import EmbeddedDynamo
 from tests.services.livy import EmbeddedLivy
 from tests.services.yarn import EmbeddedYarn
+from tests.support.results import Result, add_result
 from tests.support.stores import LOCAL as LOCAL_DISK
 from tests.support.stores import STORES, Lake, started_store
 
@@ -174,6 +175,7 @@ def _demo(dags: Path, folder: Path, args: argparse.Namespace) -> int:
         tries = _tries(airflow, _run(airflow, lake, table, folder / "latch"))
         _show(tries)
         problems = list(_check_tries(tries)) or list(_check_table(dags, table, stack))
+        add_result(Result(_name(args), stack.hudi_version, 0, 1, int(bool(problems))))
         for problem in problems:
             console.print(f"NOT PROVEN: {problem}", style="red", markup=False)
         if not problems:
@@ -183,6 +185,15 @@ def _demo(dags: Path, folder: Path, args: argparse.Namespace) -> int:
         if args.keep:
             _keep(airflow)
         return 1 if problems else 0
+
+
+def _name(args: argparse.Namespace) -> str:
+    """Return the demo's name, with what was chosen other than by default."""
+    lock = args.lock if args.lock != "zookeeper" else ""
+    store = args.store if args.store != LOCAL_DISK else ""
+    submitter = args.submitter if args.submitter != "spark_submit" else ""
+    executor = args.executor if args.executor != "local" else ""
+    return " ".join(filter(None, ("demo", lock, store, submitter, args.via, executor)))
 
 
 @contextmanager

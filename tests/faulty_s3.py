@@ -23,7 +23,7 @@ from airflow_occ_provider.attempts.record import RECORD_KEY
 from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from tests.faults.aftermath import EXPIRY_S, make_tables, run_job
-from tests.faults.command import print_run, print_wrong
+from tests.faults.command import add_reports, print_run, print_wrong
 from tests.faults.rig import JOB, FaultyRun, airflow
 from tests.services.versitygw import EmbeddedVersitygw
 from tests.support.faulty_proxy import FaultyProxy
@@ -168,6 +168,7 @@ def play(args, folder):
             for line, times in sum((run.warnings() for run in runs), Counter()).most_common(30):
                 print(f"  {times} x {line}")
         inspect(stack, folder, plans, reports)
+    add_reports("faulty S3", reports, args.seed)
     return print_wrong(reports, args.seed)
 
 

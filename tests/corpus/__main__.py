@@ -24,6 +24,7 @@ def main() -> int:
     from tests.corpus.report import table, write_page
     from tests.corpus.rig import Rig
     from tests.corpus.shapes import SHAPES, SMOKE
+    from tests.support.results import Result, add_result
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", default=[], help="names of jobs, or of shapes")
@@ -45,6 +46,8 @@ def main() -> int:
             rows += batch
     print(table(rows))
     wrong = [f"{row.cells[0]}: {reason}" for row in rows for reason in row.wrong]
+    result = Result("job shapes", stack.hudi_version, 0, len(rows), sum(bool(row.wrong) for row in rows))
+    add_result(result)
     print(f"{len(rows)} shapes, {len(wrong)} wrong", *wrong, sep="\n")
     return 1 if wrong else 0
 

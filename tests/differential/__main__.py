@@ -16,6 +16,7 @@ from tests.differential.observation import FILE_NAME, Observation, load
 from tests.differential.pairs import Pair, draw
 from tests.differential.predict import predict
 from tests.differential.report import Report
+from tests.support.results import Result, add_result
 
 _PROGRESS = 25
 Seen = tuple[Pair, Observation | Exception]
@@ -36,6 +37,9 @@ def main() -> int:
     print("\n".join(report.lines()))
     unbounded = arguments.record_only or arguments.slice
     failures = [failure for failure in report.failures() if not unbounded or "wanted" not in failure]
+    if not arguments.record_only:
+        rig = "differential"
+        add_result(Result(rig, arguments.hudi, arguments.seed, report.total, len(report.problems)))
     return 1 if failures else 0
 
 

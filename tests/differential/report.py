@@ -70,6 +70,11 @@ class Report:
         self.results["rig error"] += 1
         self.problems.append(f"{_title(pair)}: RIG ERROR\n" + "\n".join(causes(error)))
 
+    @property
+    def total(self) -> int:
+        """How many pairs were counted."""
+        return sum(self.results.values())
+
     def failures(self) -> list[str]:
         """Return the missed bounds and other failures, one line each."""
         return [*(problem.splitlines()[0] for problem in self.problems), *self._missed_bounds()]

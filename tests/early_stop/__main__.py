@@ -14,6 +14,7 @@ from tests.differential.series import add_arguments, ended
 from tests.early_stop.race import Race, draw
 from tests.early_stop.report import Report
 from tests.early_stop.rig import Course, Rig
+from tests.support.results import Result, add_result
 
 _PROGRESS = 25
 
@@ -35,6 +36,9 @@ def main() -> int:
             pace = (time.monotonic() - began_s) / count
             print(f"{count} races, {pace:.2f} s each, {len(report.problems)} problems", flush=True)
     print("\n".join(report.lines()))
+    counts = {"named": report.named, "lost": report.lost}
+    rig, wrong = "early stop", len(report.problems)
+    add_result(Result(rig, arguments.hudi, arguments.seed, report.races, wrong, counts))
     return 1 if report.failures() else 0
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from tests.faults.aftermath import inspect, make_tables
-from tests.faults.command import main, print_run, print_wrong
+from tests.faults.command import add_reports, main, print_run, print_wrong
 from tests.faults.plan import KINDS, draw
 from tests.faults.rig import FaultyRun, RunByBash, airflow
 from tests.support.stores import LOCAL, LOCKS, STORES, started_store
@@ -33,6 +33,9 @@ def play(args, folder):
         with airflow(folder / "airflow", stack) as running, ThreadPoolExecutor(args.jobs) as pool:
             reports = list(pool.map(one, faults))
         inspect(stack, folder, reports)
+    chosen = (args.store != LOCAL and args.store, args.lock != LOCKS[0] and args.lock, args.via)
+    rig = " ".join(("faults", *filter(None, chosen)))
+    add_reports(rig, reports, args.seed)
     return print_wrong(reports, args.seed)
 
 

@@ -7,6 +7,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from airflow_occ_provider.embedded.bundle import hudi_release
+from tests.support.results import Result, add_result
+
 
 def main(description, only, play, **choices):
     """Read the arguments, play the faults, and exit with 1 if anything was wrong.
@@ -39,6 +42,12 @@ def print_run(report, facts=""):
         f"{report.fault.name}: {report.seconds:.0f} s, {report.tries} tries{facts}: {verdict}",
         flush=True,
     )
+
+
+def add_reports(rig, reports, seed):
+    """Add the reports of all runs to the results."""
+    wrong = sum(bool(report.wrong) for report in reports)
+    add_result(Result(rig, hudi_release(), seed, len(reports), wrong))
 
 
 def print_wrong(reports, seed):

@@ -23,6 +23,7 @@ from tests.races.scenarios import (
     same_new_keys,
     scopes,
 )
+from tests.support.results import Result, add_result
 from tests.support.stores import LOCAL, LOCKS, STORES, Lake, started_store
 
 KINDS = {"keys": same_new_keys, "increments": increments, "merge": merges, "scopes": scopes}
@@ -61,6 +62,9 @@ def _race(course: Course, kind: str, arguments: argparse.Namespace) -> int:
             conflicts[guarded] += result.conflicts
             if result.bad and guarded:
                 print(f"{kind} {seed}, WRONG: {result.bad}", flush=True)
+    counts = {"controls": min(arguments.controls, arguments.runs), "controls wrong": bad[False]}
+    result = Result(f"races {kind}", hudi_release(), arguments.seed, arguments.runs, bad[True], counts)
+    add_result(result)
     print(
         f"{kind}: {arguments.runs} runs under leases, {bad[True]} wrong, {conflicts[True]} conflicts; "
         f"{min(arguments.controls, arguments.runs)} controls, {bad[False]} wrong, "

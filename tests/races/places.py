@@ -24,6 +24,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from airflow.sdk import DAG
 
+from airflow_occ_provider.embedded.bundle import hudi_release
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
 from airflow_occ_provider.leases.queue import Queue
@@ -34,6 +35,7 @@ from tests.conftest import SMALL_TABLES
 from tests.demo import yarn_connection
 from tests.services.yarn import EmbeddedYarn
 from tests.support.observed import until
+from tests.support.results import Result, add_result
 from tests.support.rows import current_files
 from tests.support.session_site import SITE
 from tests.support.via_runs import Run
@@ -71,6 +73,9 @@ def main() -> int:
         ]
         of_lanes = [lane.result() for lane in running]
     wrong = [is_guarded for of_lane in of_lanes for is_guarded in of_lane]
+    counts = {"controls": arguments.controls, "controls wrong": wrong.count(False)}
+    rig = f"races merge on {arguments.place}"
+    add_result(Result(rig, hudi_release(), arguments.seed, arguments.runs, wrong.count(True), counts))
     print(
         f"merge on {arguments.place}: {arguments.runs} serializable runs, {wrong.count(True)} wrong; "
         f"{arguments.controls} controls, {wrong.count(False)} wrong; {time.monotonic() - started:.0f} s",

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from tests.faults.aftermath import inspect, make_tables
-from tests.faults.command import main, print_run, print_wrong
+from tests.faults.command import add_reports, main, print_run, print_wrong
 from tests.faults.contended.dags.contended import WRITERS
 from tests.faults.contended.plan import draw
 from tests.faults.contended.rig import ContendedRun, Services, airflow
@@ -50,6 +50,7 @@ def play(args, folder):
             print(summary(delays_s))
             print("attempts: " + ", ".join(f"{count} {end}" for end, count in outcomes.most_common()))
             wrong = print_wrong(reports, args.seed)
+    add_reports("contended faults", reports, args.seed)
     return wrong
 
 

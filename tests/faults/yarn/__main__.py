@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from tests.faults.aftermath import inspect, make_tables
-from tests.faults.command import main, print_run, print_wrong
+from tests.faults.command import add_reports, main, print_run, print_wrong
 from tests.faults.yarn.leftovers import print_staging, processes_of
 from tests.faults.yarn.plan import draw
 from tests.faults.yarn.rig import YARN_SETTINGS, RemoteRun, airflow
@@ -29,6 +29,7 @@ def play(args, folder):
         left = processes_of(yarn)
         print_staging(yarn)
         inspect(stack, folder, reports)
+    add_reports("faults on YARN", reports, args.seed)
     wrong = print_wrong(reports, args.seed)
     if left:
         print(f"left on the node: {'; '.join(left)}")
