@@ -64,22 +64,21 @@ def _release_of(jar: Path) -> str | None:
     return release[1] if release else None
 
 
-def resolve_jar(group: str, name: str, version: str, classifier: str = "", *, kind: str = "jar") -> Path:
+def resolve_jar(group: str, name: str, version: str, classifier: str = "") -> Path:
     """Return a jar, without its dependencies, from the cache or Maven.
 
     :param group: the organisation that publishes it.
     :param name: the artifact.
     :param version: the release.
     :param classifier: of the jar, if the release has several.
-    :param kind: what the artifact's name ends with, such as ``so`` for a library of Linux.
     :raises EmbeddedError: if it cannot be resolved.
     """
-    jar = cache_folder() / f"{'-'.join(filter(None, (name, version, classifier)))}.{kind}"
+    jar = cache_folder() / f"{'-'.join(filter(None, (name, version, classifier)))}.jar"
     if not jar.is_file():
         jar.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=jar.parent, prefix="resolve-") as scratch:
             retrieved = Path(scratch) / jar.name
-            wanted = _dependency((group, name, version), "default->master", classifier, kind)
+            wanted = _dependency((group, name, version), "default->master", classifier)
             _retrieve(jar.stem, wanted, retrieved.parent, Path(scratch), expected=retrieved)
             retrieved.replace(jar)
     return jar
@@ -111,13 +110,12 @@ def resolve_jars(
     return folder
 
 
-def _dependency(module: tuple[str, str, str], conf: str, classifier: str = "", kind: str = "jar") -> str:
+def _dependency(module: tuple[str, str, str], conf: str, classifier: str = "") -> str:
     group, name, version = map(quoteattr, module)
-    classified = f" m:classifier={quoteattr(classifier)}" if classifier else ""
-    artifact = f'<artifact name={name} type="{kind}" ext="{kind}"{classified}/>'
+    artifact = f'<artifact name={name} type="jar" m:classifier={quoteattr(classifier)}/>'
     return (
         f"<dependency org={group} name={name} rev={version} conf={quoteattr(conf)}>"
-        f"{artifact if classifier or kind != 'jar' else ''}</dependency>"
+        f"{artifact if classifier else ''}</dependency>"
     )
 
 
@@ -158,7 +156,7 @@ def _retrieve(
         '<info organisation="local" module="wanted"/><configurations><conf name="default"/>'
         f"</configurations><dependencies>{dependencies}</dependencies></ivy-module>"
     )
-    wanted = ("-ivy", str(ivy), "-confs", "default", "-types", "jar", "bundle", "so")
+    wanted = ("-ivy", str(ivy), "-confs", "default", "-types", "jar", "bundle")
     pattern = folder / "[artifact]-[revision](-[classifier]).[ext]"
     _run_ivy(what, (*wanted, "-retrieve", str(pattern)), scratch, expected=expected)
 

@@ -180,12 +180,6 @@ def storage(request):
     return request.getfixturevalue(request.param)
 
 
-NEEDS_DOWNLOAD = [
-    pytest.mark.rest,
-    pytest.mark.skipif(not EmbeddedDynamo.is_available(), reason="no SQLite for this machine"),
-]
-
-
 @pytest.fixture(scope="session")
 def embedded_dynamodb(tmp_path_factory):
     with EmbeddedDynamo(tmp_path_factory.mktemp("dynamodb")) as running:
@@ -194,7 +188,7 @@ def embedded_dynamodb(tmp_path_factory):
 
 @pytest.fixture(
     params=[
-        pytest.param(kind, marks=NEEDS_DOWNLOAD if kind == "dynamodb" else [])
+        pytest.param(kind, marks=pytest.mark.rest if kind == "dynamodb" else [])
         for kind in STORES
         if kind != "s3"  # which needs Go
     ]

@@ -17,10 +17,9 @@ from airflow_occ_provider.leases.ledger import LedgerStore, _Watch
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.store import NodeVersionError
-from tests.contract.conftest import NEEDS_DOWNLOAD
 from tests.services.dynamodb import any_session
 
-pytestmark = NEEDS_DOWNLOAD
+pytestmark = pytest.mark.rest
 
 
 @pytest.fixture

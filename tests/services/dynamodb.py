@@ -1,38 +1,30 @@
-"""DynamoDB on a loopback port: Amazon's own implementation for tests, from Maven."""
+"""DynamoDB on a loopback port, by moto: ``python -m tests.services.dynamodb PORT``.
+
+moto checks a condition and makes the change in two steps. Here a lock makes one of both: requests are
+carried out one after the other, as DynamoDB does it for each item.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import socket
+import sys
+import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from airflow_occ_provider.embedded.bundle import resolve_jar, resolve_jars
-from airflow_occ_provider.embedded.java import find_java_home
 from airflow_occ_provider.embedded.service import EmbeddedService
 from airflow_occ_provider.hudi.writer.storage_lock import file_lock_options
 from airflow_occ_provider.leases.dynamodb.access import NODE, QUEUE, DynamoAccess
 
-VERSION = "2.6.0"
-_SQLITE = "1.0.392"
-_MAIN = "com.amazonaws.services.dynamodbv2.local.main.ServerRunner"
-
 
 class EmbeddedDynamo(EmbeddedService):
-    """A server of DynamoDB's API during a ``with`` block; its tables are in memory.
-
-    It has no setting for the address that it listens on. Its conditions and transactions are exact.
-    """
+    """A server of DynamoDB's API during a ``with`` block; its tables are in memory."""
 
     _NAME = "DynamoDB"
     _LOG = "dynamodb.log"
-
-    @staticmethod
-    def is_available() -> bool:
-        """Whether its library for SQLite exists for this machine."""
-        return (platform.system(), platform.machine()) == ("Linux", "x86_64")
 
     @property
     def url(self) -> str:
@@ -71,20 +63,10 @@ class EmbeddedDynamo(EmbeddedService):
             )
 
     def _command(self) -> list[str]:
-        jars = resolve_jars(f"dynamodb-local-{VERSION}", [("com.amazonaws", "DynamoDBLocal", VERSION)])
-        library = resolve_jar(
-            "com.almworks.sqlite4java", "libsqlite4java-linux-amd64", _SQLITE, kind="so"
-        )
-        return [
-            str(find_java_home() / "bin" / "java"),
-            "-Xmx256m",
-            f"-Djava.library.path={library.parent}",
-            *("-cp", f"{jars}/*", _MAIN),
-            *("-inMemory", "-sharedDb", "-disableTelemetry", "-port", str(self.port)),
-        ]
+        return [sys.executable, "-m", "tests.services.dynamodb", str(self.port)]
 
     def _variables(self) -> Mapping[str, str]:
-        return {**os.environ, "DDB_LOCAL_TELEMETRY": "0"}
+        return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 
     def _answers(self) -> bool:
         try:
@@ -99,3 +81,31 @@ def any_session() -> Any:
     import boto3
 
     return boto3.session.Session(aws_access_key_id="k", aws_secret_access_key="s")
+
+
+def serve(port: int, *, one_by_one: bool = True) -> None:
+    """Serve until the process ends.
+
+    :param one_by_one: whether requests wait for each other.
+    """
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import WSGIRequestHandler, make_server
+
+    moto = DomainDispatcherApplication(create_backend_app)
+    turn = threading.Lock() if one_by_one else contextlib.nullcontext()
+
+    def answer(environ: Any, start_response: Any) -> list[bytes]:
+        with turn:
+            return list(moto(environ, start_response))
+
+    class Quiet(WSGIRequestHandler):
+        protocol_version = "HTTP/1.1"  # a client keeps its connection
+
+        def log_request(self, *_: Any) -> None:
+            """Say nothing of a request."""
+
+    make_server("127.0.0.1", port, answer, threaded=True, request_handler=Quiet).serve_forever()
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))

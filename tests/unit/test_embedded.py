@@ -182,7 +182,7 @@ def test_a_jar_is_taken_by_its_classifier(tmp_path, monkeypatch):
         assert bundle.resolve_jar("org.c", "c", "1", "shaded") == tmp_path / "c-1-shaded.jar"
     assert [path.name for path in tmp_path.iterdir()] == ["c-1-shaded.jar"]
     (one,) = wanted
-    assert '<artifact name="c" type="jar" ext="jar" m:classifier="shaded"/>' in one
+    assert '<artifact name="c" type="jar" m:classifier="shaded"/>' in one
 
 
 class Shelf(EmbeddedS3):
