@@ -37,6 +37,7 @@ from airflow_occ_provider.via import ARGUMENTS, RUNNER
 from tests.services.airflow import EmbeddedAirflow
 from tests.services.celery import CeleryAirflow
 from tests.services.dynamodb import EmbeddedDynamo
+from tests.services.emr import ROLE, emulated_emr
 from tests.services.livy import EmbeddedLivy
 from tests.services.yarn import EmbeddedYarn
 from tests.support.results import Result, add_result
@@ -48,7 +49,7 @@ LOCKS = {
     "zookeeper": "ZooKeeper",
     "metastore": "the Hive metastore",
     "storage": "a folder for the queue",
-    "dynamodb": "DynamoDB for the queue, Hudi's lock beside the table",
+    "dynamodb": "DynamoDB for the queue, Hudi's lock in a folder",
 }
 LOCAL: dict[str, Any] = {"conn_type": "spark", "host": "local[2]"}
 EXECUTORS = {"local": EmbeddedAirflow, "celery": CeleryAirflow}
@@ -64,6 +65,19 @@ VIAS: dict[str, tuple[str, dict[str, Any]]] = {
     "livy": (
         "airflow.providers.apache.livy.operators.livy.LivyOperator",
         {"livy_conn_id": "livy", "file": RUNNER, "args": [ARGUMENTS], "driver_memory": "1g"},
+    ),
+    "emr_serverless": (
+        "airflow.providers.amazon.aws.operators.emr.EmrServerlessStartJobOperator",
+        {
+            "execution_role_arn": ROLE,
+            "job_driver": {
+                "sparkSubmit": {
+                    "entryPoint": RUNNER,
+                    "entryPointArguments": [ARGUMENTS],
+                    "sparkSubmitParameters": "--master local[2] --driver-memory 1g",
+                }
+            },
+        },
     ),
 }
 WRITERS = ("write_a", "write_b")
@@ -114,8 +128,6 @@ def main() -> int:
     args = parser.parse_args()
     if args.store != LOCAL_DISK and args.submitter != "spark_submit":
         parser.error(f"--store {args.store} runs with --submitter spark_submit only")
-    if args.lock == "dynamodb" and args.store != LOCAL_DISK:
-        parser.error("--lock dynamodb runs with the local disk only: Hudi's class for it cannot be had")
     if args.via and args.submitter != "spark_submit":
         parser.error("--via has no --submitter")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -158,13 +170,20 @@ def _demo(dags: Path, folder: Path, args: argparse.Namespace) -> int:
         if args.lock == "dynamodb":
             dynamo = running.enter_context(EmbeddedDynamo(folder / "dynamodb"))
             dynamo.make_table()
-            connections |= dynamo.connections
+            connections |= dynamo.connections(stack.folder / "lock")
         if args.via == "livy":
             with _step("Livy"):
                 livy = running.enter_context(EmbeddedLivy(folder / "livy"))
             connections["livy"] = livy.connection
+        further: dict[str, Any] = {}
+        if args.via == "emr_serverless":
+            with _step("EMR Serverless, emulated"):
+                emr = running.enter_context(emulated_emr(environment, stack.folder))
+            connections["aws_default"] = emr.connection
+            further = {"application_id": emr.application}
         if args.via:
-            dags = _via(dags, folder / "dags", *VIAS[args.via])
+            operator, kwargs = VIAS[args.via]
+            dags = _via(dags, folder / "dags", operator, {**kwargs, **further})
         lake = Lake(folder / "lake", store)
         airflow = EXECUTORS[args.executor](folder / "airflow", dags, {**environment, **lake.variables})
         worker = ", Celery worker" if args.executor == "celery" else ""

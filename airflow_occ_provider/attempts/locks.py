@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.writer.options import (
+    FILE_LOCK_PATH,
     LOCK_PROVIDER,
     contradictions,
     dynamodb_lock_options,
@@ -17,7 +18,6 @@ from airflow_occ_provider.hudi.writer.options import (
     zookeeper_lock_options,
 )
 from airflow_occ_provider.hudi.writer.storage_lock import (
-    FILE_LOCK_PATH,
     FILE_LOCK_PROVIDER,
     FILE_LOCK_SCHEMES,
     OBJECT_LOCK_SCHEMES,

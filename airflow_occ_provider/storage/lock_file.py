@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from airflow_occ_provider.errors import MetadataCorruptError
-from airflow_occ_provider.hudi.writer.options import FILE_LOCK_EXPIRE, LOCK_PROVIDER
+from airflow_occ_provider.hudi.writer.options import FILE_LOCK_EXPIRE, FILE_LOCK_PATH, LOCK_PROVIDER
 from airflow_occ_provider.storage.address import open_file_system, parse_table_path
 from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.table import HudiTable
 
-_PATH_OPTION = "hoodie.write.lock.filesystem.path"
 _STORAGE_LOCK = ".hoodie/.locks/table_lock.json"
 # Hudi allows for this clock difference before it takes a lock over (1.2.0, StorageBasedLockProvider).
 _CLOCKS_APART_MS = 500
@@ -68,7 +67,7 @@ def lock_files_beside(table: HudiTable) -> tuple[LockFile, ...]:
 
 
 def _file_system_lock(table: HudiTable, options: Mapping[str, str]) -> LockFile:
-    folder = _lock_folder(table, options.get(_PATH_OPTION, ""))
+    folder = _lock_folder(table, options.get(FILE_LOCK_PATH, ""))
     path = f"{folder.path}/lock"
     listing = folder.listing("")
     if "lock" not in listing.names:

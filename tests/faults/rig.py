@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import signal
@@ -230,11 +231,16 @@ class FaultyRun:
 
     def _commits(self, instant):
         """Whether Hudi writes the commit's part of the metadata table, under its lock."""
-        names = self._names(".hoodie/metadata/.hoodie/timeline")
+        names = self._names(f".hoodie/metadata/{self._timeline}")
         return any(name.startswith(instant) and ".deltacommit" in name for name in names)
 
-    def _names(self, folder=".hoodie/timeline"):
-        return self.reader.files.listing(folder).names
+    def _names(self, folder=""):
+        return self.reader.files.listing(folder or self._timeline).names
+
+    @functools.cached_property
+    def _timeline(self):
+        """The folder of the timeline, by the table's layout."""
+        return self.reader.snapshot().config.timeline_folder
 
     def _kill(self):
         (driver,) = drivers(self.table)

@@ -7,6 +7,7 @@ carried out one after the other, as DynamoDB does it for each item.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_occ_provider.embedded.service import EmbeddedService
+from airflow_occ_provider.hudi.writer.options import FILE_LOCK_PATH
 from airflow_occ_provider.hudi.writer.storage_lock import file_lock_options
 from airflow_occ_provider.leases.dynamodb.access import NODE, QUEUE, DynamoAccess
 
@@ -35,10 +37,13 @@ class EmbeddedDynamo(EmbeddedService):
         """Return the way to a table."""
         return DynamoAccess(table, "us-east-1", self.url, any_session)
 
-    @property
-    def connections(self) -> dict[str, dict[str, Any]]:
-        """Airflow connections by their ids: the lock connection, and that of its credentials."""
-        lock = file_lock_options(expire_min=10, num_retries=240)
+    def connections(self, lock_folder: Path) -> dict[str, dict[str, Any]]:
+        """Return Airflow connections by their ids: the lock connection, and that of its credentials.
+
+        :param lock_folder: in which Hudi locks: no bundle with its class for DynamoDB can be had.
+        """
+        lock_folder.mkdir(parents=True)
+        lock = file_lock_options(expire_min=10, num_retries=240) | {FILE_LOCK_PATH: str(lock_folder)}
         extra = {
             "region": "us-east-1",
             "endpoint_url": self.url,
@@ -76,8 +81,9 @@ class EmbeddedDynamo(EmbeddedService):
         return True
 
 
+@functools.cache
 def any_session() -> Any:
-    """Return a session with keys that the server takes as any."""
+    """Return a session with keys that the server takes as any; one reads the API's files once."""
     import boto3
 
     return boto3.session.Session(aws_access_key_id="k", aws_secret_access_key="s")
@@ -89,7 +95,9 @@ def serve(port: int, *, one_by_one: bool = True) -> None:
     :param one_by_one: whether requests wait for each other.
     """
     from moto.server import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import WSGIRequestHandler, make_server
+    from werkzeug.serving import make_server
+
+    from tests.services.quiet import QuietHandler
 
     moto = DomainDispatcherApplication(create_backend_app)
     turn = threading.Lock() if one_by_one else contextlib.nullcontext()
@@ -98,13 +106,7 @@ def serve(port: int, *, one_by_one: bool = True) -> None:
         with turn:
             return list(moto(environ, start_response))
 
-    class Quiet(WSGIRequestHandler):
-        protocol_version = "HTTP/1.1"  # a client keeps its connection
-
-        def log_request(self, *_: Any) -> None:
-            """Say nothing of a request."""
-
-    make_server("127.0.0.1", port, answer, threaded=True, request_handler=Quiet).serve_forever()
+    make_server("127.0.0.1", port, answer, threaded=True, request_handler=QuietHandler).serve_forever()
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ from moto.emrserverless import models, responses
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
+from tests.services.quiet import QuietHandler
+
 ACCOUNT, REGION = "123456789012", "us-east-1"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/job"
 _KEYS = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "region_name": REGION}
@@ -179,7 +181,8 @@ class EmulatedEmr:
 @contextmanager
 def emulated_emr(environment: Mapping[str, str], folder: Path) -> Iterator[EmulatedEmr]:
     """Serve it on loopback."""
-    server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=True)
+    application = DomainDispatcherApplication(create_backend_app)
+    server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=QuietHandler)
     emr = EmulatedEmr(f"http://127.0.0.1:{server.server_port}", environment, folder)
     serving = threading.Thread(target=server.serve_forever, daemon=True)
     running = threading.Thread(target=emr.run_until_stopped, daemon=True)

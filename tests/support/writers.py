@@ -297,9 +297,10 @@ def commit_lock_held(hosts: str, table_name: str = "t") -> Iterator[None]:
 
 def inflight(table: Path | HudiTable) -> list[str]:
     """Requested times of the instants that are inflight and not yet completed."""
-    names = _opened(table).files.listing(".hoodie/timeline").names
-    completed = {name[:17] for name in names if "_" in name}
-    return sorted(n[:17] for n in names if n.endswith(".inflight") and n[:17] not in completed)
+    timeline = _opened(table).snapshot(missing_ok=True).timeline
+    return sorted(
+        instant.time for instant in timeline.instants if instant.inflight_file and not instant.completed
+    )
 
 
 def has_markers(table: Path | HudiTable, instant: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, is_before
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity, is_original, is_plausible, some
-from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
+from airflow_occ_provider.hudi.writer.options import FILE_LOCK_PATH, LOCK_PROVIDER
 from airflow_occ_provider.spelling import spell_time
 
 LOCK_CHECKS = frozenset({"other_lock", "unused_lock", "held_lock"})
@@ -18,7 +18,7 @@ _PREFIX = "hoodie.write.lock."
 _LOCK_KEY = f"{_PREFIX}zookeeper.lock_key"
 _ADDRESSES = (f"{_PREFIX}zookeeper.url", f"{_PREFIX}hivemetastore.uris")
 _NAMES = (
-    *(f"{_PREFIX}zookeeper.base_path", _LOCK_KEY, f"{_PREFIX}filesystem.path"),
+    *(f"{_PREFIX}zookeeper.base_path", _LOCK_KEY, FILE_LOCK_PATH),
     *(f"{_PREFIX}hivemetastore.database", f"{_PREFIX}hivemetastore.table"),
 )
 _GIVE_IT = (

@@ -76,6 +76,7 @@ _VARIABLE = r"(?:spark\.[\w.-]*[eE]nv\.)?"
 _AT_LEAST = {0: "[0-9]{1,9}", 1: "[1-9][0-9]{0,8}", 1000: "[1-9][0-9]{3,8}"}
 RETRIES_IN_JOB = "hoodie.write.num.retries.on.conflict.failures"
 FILE_LOCK_EXPIRE = "hoodie.write.lock.filesystem.expire"
+FILE_LOCK_PATH = "hoodie.write.lock.filesystem.path"
 _NUMBERS = {
     INTERVAL_OPTION: (1000, "milliseconds"),  # a storage's times may be whole seconds
     TOLERABLE_MISSES_OPTION: (1, "misses"),

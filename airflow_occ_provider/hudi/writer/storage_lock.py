@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER
+from airflow_occ_provider.hudi.writer.options import FILE_LOCK_EXPIRE, FILE_LOCK_PATH, LOCK_PROVIDER
 
 _PACKAGE = "org.apache.hudi.client.transaction.lock"
 STORAGE_LOCK_PROVIDER = f"{_PACKAGE}.StorageBasedLockProvider"
 FILE_LOCK_PROVIDER = f"{_PACKAGE}.FileSystemBasedLockProvider"
-FILE_LOCK_EXPIRE = "hoodie.write.lock.filesystem.expire"
 FILE_LOCK_SCHEMES = ("file", "hdfs", "viewfs")
-FILE_LOCK_PATH = "hoodie.write.lock.filesystem.path"
 # Object stores by any of their schemes: they cannot create a file only if it does not exist, as this
 # provider needs it, and Hudi refuses them ("Unsupported scheme").
 _NO_FILE_LOCK = frozenset(
