@@ -11,7 +11,7 @@ from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.locks import LockConnection
 from airflow_occ_provider.attempts.record import NOTHING_BEFORE, TableBefore
 from airflow_occ_provider.attempts.site import Site
-from airflow_occ_provider.attempts.submission import SparkJob, effective_options
+from airflow_occ_provider.attempts.submission import SparkJob, effective_options, refuse_contradictions
 from airflow_occ_provider.attempts.write_spec import WritePolicy
 from airflow_occ_provider.errors import ConfigurationError, RestorePendingError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
@@ -26,6 +26,7 @@ from airflow_occ_provider.hudi.writer.options import (
 )
 from airflow_occ_provider.hudi.writer.secrets import redact
 from airflow_occ_provider.hudi.writer.storage_lock import FILE_LOCK_PROVIDER, file_lock_store
+from airflow_occ_provider.hudi.writer.table_options import table_options, table_rules
 from airflow_occ_provider.storage.address import parse_table_path
 from airflow_occ_provider.storage.snapshot import Snapshot
 
@@ -80,6 +81,7 @@ class Protection:
             )
         return {
             **writer_options(lock, choice.options),
+            **table_options(snapshot.config),
             **strategy_option(self.policy.conflict_resolution),
         }, choice.reason
 
@@ -98,6 +100,9 @@ def prepare(
     """
     protected, reason = protection.options(snapshot)
     ours = {**protected, **signature.options()}
+    refuse_contradictions(
+        {"hudi_options": protection.hudi_options, "conf": job.conf}, table_rules(protected)
+    )
     options = effective_options(ours, protection.hudi_options, job, site)
     if place := file_lock_store(options, snapshot.path):  # the task's own options, or the site's
         raise ConfigurationError(

@@ -36,6 +36,7 @@ from airflow_occ_provider.hudi.writer.options import (
 )
 from airflow_occ_provider.hudi.writer.secrets import secret_settings
 from airflow_occ_provider.hudi.writer.storage_lock import required_classes
+from airflow_occ_provider.hudi.writer.table_options import table_rules
 from airflow_occ_provider.in_driver import guard, run_job, session_rules
 from airflow_occ_provider.storage.attempt_folder import AttemptFolder
 
@@ -252,7 +253,7 @@ def driver_input(job: SparkJob, options: Mapping[str, str], without: Sequence[st
         "spark": SPARK_SETTINGS,
         "session": {
             "program": Path(session_rules.__file__).read_text(encoding="utf-8"),
-            "rules": [rule._asdict() for rule in job_rules(options)],
+            "rules": [rule._asdict() for rule in (*job_rules(options), *table_rules(options))],
             "table": job.table,
             "may_read": job.may_read,
         },

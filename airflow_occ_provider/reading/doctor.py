@@ -14,7 +14,7 @@ from airflow_occ_provider.attempts.locks import LockConnection
 from airflow_occ_provider.errors import HistoryUnreadableError
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, Times, completed_operation
 from airflow_occ_provider.hudi.conflict.strategy import is_non_blocking
-from airflow_occ_provider.hudi.doctor import commits, locks, writers
+from airflow_occ_provider.hudi.doctor import commits, locks, unseen, writers
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity, some
 from airflow_occ_provider.hudi.doctor.locks import LockUse, OtherLock
 from airflow_occ_provider.hudi.doctor.writers import stuck_actions
@@ -27,7 +27,7 @@ from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, ZOOKEEPER_LO
 from airflow_occ_provider.hudi.writer.storage_lock import STORAGE_LOCK_PROVIDER
 from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.lock_file import lock_file, lock_files_beside
-from airflow_occ_provider.storage.residue import UnnamedFiles, residues, unnamed_files
+from airflow_occ_provider.storage.residue import METADATA_TABLE, UnnamedFiles, residues, unnamed_files
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.writers import pending_actions, pending_table_services, pending_writers
@@ -67,6 +67,7 @@ def examine(
     findings = [
         *commits.damaged_files(faults),
         *_of_commits(snapshot, written, operations),
+        *_of_metadata_table(table, snapshot, done),
         *(_of_lock(table, lock, written, operations) if lock else ()),
         *_of_lock_files(table, lock),
         *_of_pending(table, snapshot, written, rule),
@@ -125,12 +126,26 @@ def _of_commits(
     if not any(is_non_blocking(operation, mode) for operation in operations):
         yield from commits.unchecked_commits(operations)
         yield from commits.possible_duplicates(operations, has_keys=snapshot.config.has_record_keys)
+    if not snapshot.config.merge_on_read:
+        yield from unseen.overwritten_commits(operations, written)
     yield from commits.completion_times(snapshot.timeline)
     yield from commits.colliding_instants(snapshot.timeline)
     yield from commits.time_zones(operations)
     yield from commits.fast_clocks(operations)
     yield from writers.unsigned_writes(written)
     yield from writers.mixed_releases(snapshot.config.version, written)
+
+
+def _of_metadata_table(
+    table: HudiTable, snapshot: Snapshot, done: Sequence[Instant]
+) -> Iterator[Finding]:
+    if not snapshot.config.metadata_partitions:
+        return
+    path, files = f"{table.path}/{METADATA_TABLE}", table.files
+    metadata = HudiTable(path, files.file_system, timeout_s=files.timeout_s).snapshot(missing_ok=True)
+    listed = {instant.time for instant in metadata.timeline if instant.completed}
+    yield from unseen.unlisted_commits(done, listed)
+    yield from unseen.upgraded_metadata_table(snapshot.config.version, metadata.config.version)
 
 
 def _of_lock(

@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("table")
     parser.add_argument("--writer", default="w")
     parser.add_argument("--rows", type=int, default=20)
+    parser.add_argument("--prefix", default="", help="what each key begins with")
     parser.add_argument("--partition", default=None, help="one partition for all rows")
     parser.add_argument("--partitions", type=int, default=2, help="how many get the rows")
     parser.add_argument("--also", help="another table, written first")
@@ -72,12 +73,12 @@ def main() -> None:
 
 def write(spark: SparkSession, args: argparse.Namespace) -> None:
     gate, name, partition, count = args.gate, args.writer, args.partition, args.partitions
-    first = args.gate_from
+    first, prefix = args.gate_from, args.prefix
 
     def row(number: int) -> tuple[str, str, str, int]:
         if gate and number >= first:
             pass_gate(gate, name)
-        return str(number), name, partition or str(number % count), 1
+        return f"{prefix}{number}", name, partition or str(number % count), 1
 
     rows = spark.sparkContext.parallelize(range(args.rows), 2).map(row)
     options = {

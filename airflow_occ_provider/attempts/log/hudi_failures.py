@@ -19,6 +19,8 @@ _TIME = r"\d{14,20}"
 _HUDI = re.compile(r"(?:\S*\.)?org\.apache\.hudi\.|(?:\S*[.$])?Hoodie\w+(?:Exception|Error)\b")
 _IN_HUDI = re.compile(r"\borg\.apache\.hudi\.")
 _METADATA_TABLE = "/.hoodie/metadata/"
+# Hudi writes the records of that table itself: a job's data are not in them.
+_OF_METADATA_TABLE = re.compile(r"at (?:\S*\.)?org\.apache\.hudi\.metadata\.")
 # Frames of the JDK and of Scala's library say nothing of who called them.
 _LIBRARY_FRAME = re.compile(r"at (?:java\.base/)?(?:java|javax|jdk|sun|scala)\.")
 _STORAGE_ERROR = re.compile(
@@ -521,7 +523,7 @@ def is_of_hudi(chain: Sequence[Cause]) -> bool:
     root = chain[-1]
     thrower = next((frame for frame in root.frames if not _LIBRARY_FRAME.match(frame)), "at ")
     by_hudi = root.type.startswith("java.") and _HUDI.match(thrower.removeprefix("at "))
-    if is_named_hudi(root) or by_hudi:
+    if is_named_hudi(root) or by_hudi or any(map(_OF_METADATA_TABLE.match, root.frames)):
         return True
     return any(map(is_named_hudi, chain)) and _STORAGE_ERROR.match(root.type) is not None
 

@@ -1,0 +1,1 @@
+"""Writers of several releases of Hudi on one table."""
