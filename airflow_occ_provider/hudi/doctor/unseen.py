@@ -1,4 +1,7 @@
-"""What shows that a write has not seen an earlier one: its base files, and the metadata table."""
+"""What shows that a write has not seen an earlier one.
+
+Its base files do, and what the metadata table lacks.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,9 @@ def _skipped(
 
 
 def unlisted_commits(writes: Sequence[Instant], listed: Collection[str]) -> Iterator[Finding]:
-    """Yield a finding if the metadata table lacks completed writes: Hudi lists files by it.
+    """Yield a finding if the metadata table lacks completed writes.
+
+    Hudi lists a table's files by it.
 
     :param writes: the completed writes of the active timeline.
     :param listed: the completed times of the metadata table's active timeline.

@@ -1,4 +1,4 @@
-"""What a write must leave as it is for the other writers of a table: its format, and its indexes.
+"""What a write must leave as it is for the other writers of a table.
 
 Tables up to version 7, which older releases write too, are at stake:
 
