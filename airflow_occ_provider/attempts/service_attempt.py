@@ -249,7 +249,7 @@ class ServiceLimits:
         is_clustering = self.service is Service.CLUSTERING
         if is_clustering and prefers_writers(options) and config.version < _CHECKED_LAYOUT:
             self.log.warning(
-                "Below table version 8, Hudi 1.1 and later take a clustering's own plan for a rival's, "
+                "Below table version 8, Hudi 1.2 and later take a clustering's own plan for a rival's, "
                 "so that it never commits: use another conflict_resolution."
             )
 

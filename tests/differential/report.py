@@ -11,7 +11,9 @@ from tests.differential.observation import Observation
 from tests.differential.outcome import causes
 from tests.differential.pairs import WINDOWS, Pair, passed_over
 from tests.differential.predict import Prediction
+from tests.differential.writes import NothingPlannedError
 
+NOTHING_PLANNED = NothingPlannedError.__name__
 _UNDECIDED = 0.02
 _UNDECIDED_IN_CELL = 0.05
 _JUDGED_CELL = 40  # pairs; with fewer, one or two undecided pairs say nothing about a share
@@ -44,6 +46,9 @@ class Report:
         :param prediction: ``None`` where pairs are only recorded.
         """
         pair = observation.pair
+        if NOTHING_PLANNED in observation.rival.evidence:  # such as of what a clustering holds already
+            self.results["nothing planned"] += 1
+            return
         cell = (pair.ours.operation, pair.window)
         self.passed_over += passed_over(pair.seed, pair.index, pair.hudi)
         self.results[observation.ours.result] += 1
@@ -72,8 +77,8 @@ class Report:
 
     @property
     def total(self) -> int:
-        """How many pairs were counted."""
-        return sum(self.results.values())
+        """How many pairs were compared, or could not be."""
+        return sum(self.cells.values()) + self.results["rig error"]
 
     def failures(self) -> list[str]:
         """Return the missed bounds and other failures, one line each."""

@@ -377,3 +377,11 @@ def test_a_rival_without_a_heartbeat_is_not_reported_as_expired():
     assert "expired" in expired.reason
     assert "no heartbeat" in silent.reason
     assert silent.certainty is POSSIBLE
+
+
+@pytest.mark.parametrize(
+    ("version", "writer", "fails"),
+    [(6, (1, 0), False), (6, (1, 1), False), (6, (1, 2), True), (8, (1, 2), False)],
+)
+def test_a_clustering_that_prefers_writers_takes_its_own_plan_for_a_rivals(version, writer, fails):
+    assert rules(Strategy.PREFER_WRITER, version=version, writer=writer).clustering_fails is fails

@@ -148,7 +148,7 @@ class Rules:
     def clustering_fails(self) -> bool:
         """Whether no clustering can commit (Hudi 1.2.0, layout 1, prefer_writer)."""
         preferring = self.strategy is Strategy.PREFER_WRITER
-        return preferring and self.table_version < 8 and self.writer_version >= (1, 1)
+        return preferring and self.table_version < 8 and self.writer_version >= (1, 2)
 
     @property
     def _compares_pending_overwrites(self) -> bool:
