@@ -212,8 +212,9 @@ _COMMANDS = (
         "Print the options that make another program a safe writer beside HudiWriteOperator",
         "Print a hudi-defaults.conf for a program that writes the table without this provider, such as "
         "spark-sql, a Thrift server, dbt or Flink: optimistic concurrency control, a lazy clean, and "
-        "the lock and heartbeats of the lock connection.",
-        *(_TABLE, _LOCK_CONN_ID, _OUTPUT, ARG_VERBOSE),
+        "the lock and heartbeats of the lock connection, and what keeps the table as its other writers "
+        "need it.",
+        *(_TABLE, _LOCK_CONN_ID, *_READ),
     ),
     _command(
         "top.top",

@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping
 from airflow_occ_provider.cli.output import Rows, print_described
 from airflow_occ_provider.cli.table import exit_on_error
 from airflow_occ_provider.hooks.hudi_lock import lock_hook
+from airflow_occ_provider.hooks.hudi_table import open_table
 from airflow_occ_provider.hudi.writer.options import (
     LOCK_PROVIDER,
     METASTORE_LOCK_PROVIDER,
     writer_options,
 )
+from airflow_occ_provider.hudi.writer.table_options import table_options
 from airflow_occ_provider.storage.address import parse_table_path
 
 _HEAD = (
@@ -31,7 +33,10 @@ _ONE_TABLE = (
 def conf(args: argparse.Namespace) -> None:
     """Print the options as a properties file, or as JSON or YAML."""
     parse_table_path(args.table)
-    options = writer_options(lock_hook(args.lock_conn_id).options(args.table), {})
+    options = {
+        **writer_options(lock_hook(args.lock_conn_id).options(args.table), {}),
+        **table_options(open_table(args.table, args.conn_id, timeout_s=args.timeout).config()),
+    }
 
     def print_text(show: Callable[[Rows], None]) -> None:
         if args.output == "plain":

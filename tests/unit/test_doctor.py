@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
-from airflow_occ_provider.hudi.doctor import commits, writers
+from airflow_occ_provider.hudi.doctor import commits, unseen, writers
 from airflow_occ_provider.hudi.doctor.finding import Severity, elapsed_ms, is_original, naive_ms
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.properties import parse_defaults
 from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
+from airflow_occ_provider.hudi.writer.table_options import table_options
 from airflow_occ_provider.reading.doctor import examine
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden.table_archive import unpack
@@ -45,6 +46,7 @@ EXPECTED = {
 # Later releases remove the heartbeat of a write that failed.
 ONLY_IN = {one: {"leftover_heartbeat": "0.15.0"} for one in ("live_direct", "rolled_back_alive")}
 HOUR_MS = 3_600_000
+T10 = f"{DAY}100000000"
 
 
 @pytest.fixture(params=TABLES, ids=str)
@@ -277,20 +279,20 @@ def test_the_command_says_that_a_sound_table_has_nothing(run, tmp_path):
     assert json.loads(run("doctor", table, "-o", "json")) == []
 
 
-def test_another_program_is_given_the_options_of_our_writers(run, monkeypatch):
+def test_another_program_is_given_the_options_of_our_writers(run, monkeypatch, tmp_path):
     lock = {
         "conn_type": "hudi_zookeeper_lock",
         "host": "zk1:2181,zk2:2181",
         "extra": {"base_path": "/locks"},
     }
     monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(lock))
-    asked = ("conf", "s3a://lake/trips", "--lock-conn-id", "lock")
+    asked = ("conf", str(tmp_path / "trips"), "--lock-conn-id", "lock")
     told = json.loads(run(*asked, "-o", "json"))
     assert told["hoodie.write.concurrency.mode"] == "OPTIMISTIC_CONCURRENCY_CONTROL"
     assert told["hoodie.cleaner.policy.failed.writes"] == "LAZY"
     assert told["hoodie.write.lock.zookeeper.url"] == "zk1:2181,zk2:2181"
     printed = run(*asked)
-    assert "a program that writes s3a://lake/trips beside HudiWriteOperator" in printed
+    assert f"a program that writes {tmp_path}/trips beside HudiWriteOperator" in printed
     read = parse_defaults(printed)
     assert dict(read) == told
     assert "hoodie.write.lock.zookeeper.url" in run(*asked, "-o", "plain")
@@ -298,3 +300,53 @@ def test_another_program_is_given_the_options_of_our_writers(run, monkeypatch):
     lock = {"conn_type": "hudi_metastore_lock", "host": "thrift://hms1:9083"}
     monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(lock))
     assert "use these for this table\n# alone" in run(*asked)
+
+
+def rebuilt(at, ended, base, *groups):
+    """A write of base files, with what it was built on."""
+    files = frozenset(("p", group) for group in groups)
+    done = replace(write(at, ended, *groups), based=files)
+    return done, {done.instant: CommitMetadata("UPSERT", files, bases=dict.fromkeys(files, base))}
+
+
+def overwritten(*changes):
+    written = {instant: metadata for _, commit in changes for instant, metadata in commit.items()}
+    return list(unseen.overwritten_commits([change for change, _ in changes], written))
+
+
+def test_a_write_that_was_built_on_files_from_before_another_one_has_overwritten_it():
+    first, second = rebuilt("100000", "100500", "null", "a"), rebuilt("101000", "101500", T10, "a")
+    (finding,) = overwritten(first, second, rebuilt("102000", "102500", T10, "a"))
+    assert (finding.check, finding.severity) == ("overwritten_commit", Severity.ERROR)
+    assert finding.instants == (f"{DAY}101000000", f"{DAY}102000000")
+    # It was built on the newest, on another file group, or began before the other one had completed.
+    assert not overwritten(first, second, rebuilt("102000", "102500", f"{DAY}101000000", "a"))
+    assert not overwritten(first, second, rebuilt("102000", "102500", T10, "b"))
+    assert not overwritten(first, second, rebuilt("101200", "102500", T10, "a"))
+    # What it was built on is archived: its place in time is unknown.
+    assert not overwritten(second, rebuilt("102000", "102500", "20261101000000000", "a"))
+
+
+def test_commits_that_the_metadata_table_lacks_are_found():
+    times = [f"{DAY}1{n}0000000" for n in range(4)]
+    writes = [instant(f"1{n}0000", f"1{n}0500") for n in range(4)]
+    listed = {"00000000000000010", f"{times[1]}010", times[1], times[3]}
+    (finding,) = unseen.unlisted_commits(writes, listed)
+    assert (finding.check, finding.instants) == ("unlisted_commit", (times[2],))
+    assert not checks(unseen.unlisted_commits(writes, {*listed, times[2]}))
+    assert not checks(unseen.unlisted_commits(writes, set()))
+
+
+def test_a_metadata_table_that_is_newer_than_its_table_is_found():
+    assert checks(unseen.upgraded_metadata_table(6, 8)) == ["upgraded_metadata_table"]
+    assert not checks(unseen.upgraded_metadata_table(8, 8))
+
+
+def test_another_program_is_told_to_leave_an_old_table_as_it_is(run, monkeypatch, tmp_path):
+    lock = {"conn_type": "hudi_zookeeper_lock", "host": "zk1:2181", "extra": {"base_path": "/locks"}}
+    monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(lock))
+    table = unpack(FOLDER / "0.15.0" / "operations.zip", tmp_path)
+    told = json.loads(run("conf", str(table), "--lock-conn-id", "lock", "-o", "json"))
+    config = HudiTable(str(table)).config()
+    assert table_options(config).items() <= told.items()
+    assert told["hoodie.write.table.version"] == str(config.version)

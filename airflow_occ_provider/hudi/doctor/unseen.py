@@ -82,12 +82,10 @@ def unlisted_commits(writes: Sequence[Instant], listed: Collection[str]) -> Iter
     :param writes: the completed writes of the active timeline.
     :param listed: the completed times of the metadata table's active timeline.
     """
-    first = min((time for time in listed if len(time) == _TIME_LENGTH and time.strip("0")), default="")
-    missing = [
-        write.time for write in writes if first and write.time > first and write.time not in listed
-    ]
-    real = [time for time in missing if len(time) == _TIME_LENGTH]
-    if real:
+    of_writes = [time for time in listed if len(time) == _TIME_LENGTH and time[0] != "0"]
+    first = min(of_writes, default="~")  # which no time follows
+    missing = [write.time for write in writes if write.time > first and write.time not in listed]
+    if missing:
         yield Finding(
             "unlisted_commit",
             Severity.ERROR,
