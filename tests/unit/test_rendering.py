@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import re
 from collections import Counter
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from airflow.sdk.log import _secrets_masker
 from airflow_occ_provider.assets.table import emit_asset_events, hudi_asset
 from airflow_occ_provider.attempts.commit import Commit
 from airflow_occ_provider.attempts.site import Site, Source
-from airflow_occ_provider.attempts.submission import Submission
+from airflow_occ_provider.attempts.submission import SparkJob, Submission, driver_input
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
@@ -227,6 +228,28 @@ def test_under_its_lease_a_try_reads_the_properties_again(dag, asked, site, fold
     assert run.prepare().snapshot.config.version == 9
     (folder / "hoodie.properties").write_text(table_properties(version=8))
     assert run.prepare("20261122.4001").snapshot.config.version == 8
+
+
+def test_a_write_of_an_old_table_adds_no_index_and_none_may_be_asked_for(dag, asked, site, folder):
+    stats = "hoodie.metadata.index.column.stats.enable"
+    old = table_properties(version=6, table__metadata__partitions="files")
+    (folder / "hoodie.properties").write_text(old)
+
+    def prepared(**given):
+        write = {**WRITE, "task_id": f"t{len(dag.tasks)}", "table": str(folder.parent)}
+        task = HudiWriteOperator(**write, lock_conn_id="lock", **given)
+        context = context_of(task)
+        task.render_template_fields(context)
+        return task._protected_run(context).prepare()
+
+    preparation = prepared()
+    assert preparation.options[stats] == "false"
+    assert preparation.options["hoodie.write.table.version"] == "6"
+    session = driver_input(SparkJob("/a.py"), preparation.options, ())["session"]
+    assert any(re.fullmatch(rule["keys"], stats) for rule in session["rules"])
+    for given in ({"hudi_options": {stats: "true"}}, {"conf": {f"spark.{stats}": "true"}}):
+        with pytest.raises(ConfigurationError, match="overwrites its rows"):
+            prepared(**given)
 
 
 def test_the_sites_own_lines_and_secrets_are_not_shown(dag, asked, site, folder):
