@@ -95,6 +95,7 @@ QUESTIONS = {
         Program("bench.imports", seeded=False),
         Program("bench.leases", seeded=False),
         Program("bench.requests", seeded=False),
+        Program("bench.requests", ("--store", "dynamodb"), seeded=False),
         Program("bench.triggers", seeded=False),
         Program("bench.commits", seeded=False),
         Program("bench.remote", seeded=False),

@@ -159,6 +159,7 @@ def _of_lock(
     use = lock_use(lock, table, options)
     if use:
         yield from locks.unshared_lock(use, operations, signed)
+    yield from locks.fragile_lock(options)
     yield from locks.other_lock_files(other_locks(table, options), operations)
     yield from locks.other_lock_options(table.config().properties, options)
 

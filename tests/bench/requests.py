@@ -1,11 +1,12 @@
-"""What the queue of a bucket costs in requests: ``python -m tests.bench.requests``.
+"""What the queue of a bucket, or of DynamoDB, costs: ``python -m tests.bench.requests --store s3``.
 
 ``CHECK=1`` makes it a test. It takes six minutes: the triggers of some triggerers go by the default
-times of a bucket, on a real S3 server.
+times, on a real S3 server or on an emulated DynamoDB.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import logging
 import random
@@ -14,21 +15,28 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TypeAlias
 from unittest import mock
 
 import structlog
 
+from airflow_occ_provider.leases.dynamodb.ledger import DynamoLedger
 from airflow_occ_provider.leases.lease import Ticket
+from airflow_occ_provider.leases.ledger import LedgerStore
 from airflow_occ_provider.leases.queue import Queue
 from airflow_occ_provider.leases.rules import Owner, Request, Scope
 from airflow_occ_provider.leases.storage.address import BUCKET_PACE, S3Access
 from airflow_occ_provider.leases.storage.backend import StorageStore, open_shared_object
 from airflow_occ_provider.leases.storage.objects import ObjectContent, SharedObject, SupersededError
+from airflow_occ_provider.leases.store import Store
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger, HudiKeepLeaseTrigger, LeaseTrigger
 from tests.bench.harness import Goal, conclude
+from tests.services.dynamodb import EmbeddedDynamo
 from tests.services.versitygw import EmbeddedVersitygw
 
 PACE = BUCKET_PACE
@@ -60,17 +68,34 @@ class Counted:
         return tag
 
 
+Opened: TypeAlias = tuple[Store, Counter[str]]
+"""A store of one process, and its requests by kind."""
+
+
+def in_bucket(server: EmbeddedVersitygw, root: str) -> Opened:
+    """Open the store in an object of a bucket."""
+    access = S3Access(server.KEY, server.SECRET, endpoint=server.url)
+    counted = Counted(open_shared_object(f"s3://lake/{root}", access))
+    return StorageStore(counted, PACE.poll_s, gather_s=PACE.gather_s), counted.seen
+
+
+def in_items(server: EmbeddedDynamo, root: str) -> Opened:
+    """Open the store in items of DynamoDB; a request is counted as it is sent."""
+    ledger, seen = DynamoLedger(server.access(), root, 10.0), Counter[str]()
+    ledger._client.meta.events.register(
+        "before-send.dynamodb", lambda event_name, **_: seen.update([event_name.rpartition(".")[2]])
+    )
+    return LedgerStore(ledger, PACE.poll_s), seen
+
+
 class Triggerer:
     """The triggers of one process, on one connection.
 
-    :param server: of the bucket.
-    :param root: of the leases.
+    :param opened: its store.
     """
 
-    def __init__(self, server: EmbeddedVersitygw, root: str, name: str) -> None:
-        access = S3Access(server.KEY, server.SECRET, endpoint=server.url)
-        self.counted = Counted(open_shared_object(root, access))
-        store = StorageStore(self.counted, PACE.poll_s, gather_s=PACE.gather_s)
+    def __init__(self, opened: Opened, name: str) -> None:
+        store, self.seen = opened
         self.queue, self.name = Queue(store), name
 
     def ask(self, owner: str, table: str) -> Ticket:
@@ -96,8 +121,8 @@ class Triggerer:
 class Site:
     """Some triggerers that share the queue of one root."""
 
-    def __init__(self, server: EmbeddedVersitygw, root: str) -> None:
-        self.triggerers = [Triggerer(server, root, f"{root}#{number}") for number in range(2)]
+    def __init__(self, opened: Callable[[str], Opened], root: str) -> None:
+        self.triggerers = [Triggerer(opened(root), f"{root}#{number}") for number in range(2)]
         self.by_name = {one.name: one for one in self.triggerers}
 
 
@@ -111,9 +136,9 @@ async def count(site: Site, waiters: int) -> list[Counter[str]]:
         await asyncio.sleep(random.uniform(0, 50 / waiters))
     await asyncio.sleep(SETTLE_S)
     for one in site.triggerers:
-        one.counted.seen.clear()
+        one.seen.clear()
     await asyncio.sleep(MEASURED_S)
-    seen = [Counter(one.counted.seen) for one in site.triggerers]
+    seen = [Counter(one.seen) for one in site.triggerers]
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -139,8 +164,8 @@ async def hand_over(site: Site, chance: random.Random) -> list[float]:
     return list(await asyncio.gather(*map(once, range(HANDOVERS))))
 
 
-async def measure(server: EmbeddedVersitygw) -> list[Goal]:
-    alone, crowd, passing = (Site(server, f"s3://lake/{name}") for name in ("one", "many", "pass"))
+async def measure(store: str, opened: Callable[[str], Opened]) -> list[Goal]:
+    alone, crowd, passing = (Site(opened, name) for name in ("one", "many", "pass"))
     queues = alone.by_name | crowd.by_name | passing.by_name
     hooks = mock.patch(
         "airflow_occ_provider.triggers.lease.lock_hook",
@@ -154,26 +179,37 @@ async def measure(server: EmbeddedVersitygw) -> list[Goal]:
     seen = {"holder": few[0], "waiter": few[1], "crowd": many[1]}
     for who, requests in seen.items():
         print(f"{who:>8}: " + ", ".join(f"{n / minutes:.1f} {what}" for what, n in requests.items()))
-        puts = requests["PUT"] + requests["PUT refused"]
-        usd = (puts * PUT_USD + (requests.total() - puts) * GET_USD) / minutes
-        print(f"{'':>8}  US$ {usd * 60:.5f} an hour")
+        if store == "s3":
+            puts = requests["PUT"] + requests["PUT refused"]
+            usd = (puts * PUT_USD + (requests.total() - puts) * GET_USD) / minutes
+            print(f"{'':>8}  US$ {usd * 60:.5f} an hour")
+    crowd = 120 if store == "s3" else 2 * CROWD  # each item is renewed by a write of its own
     rates = {who: requests.total() / minutes for who, requests in seen.items()}
     return [
-        Goal("bucket: requests a minute of a holder", rates["holder"], at_most=4, unit=""),
-        Goal("bucket: requests a minute of a waiter", rates["waiter"], at_most=6, unit=""),
-        Goal("bucket: requests a minute of 100 waiters", rates["crowd"], at_most=120, unit=""),
-        Goal("bucket: hand-over, p50, in polls", statistics.median(took) / PACE.poll_s, at_most=1.5),
-        Goal("bucket: hand-over, longest, in polls", max(took) / PACE.poll_s),
+        Goal(f"{store}: requests a minute of a holder", rates["holder"], at_most=4, unit=""),
+        Goal(f"{store}: requests a minute of a waiter", rates["waiter"], at_most=6, unit=""),
+        Goal(f"{store}: requests a minute of 100 waiters", rates["crowd"], at_most=crowd, unit=""),
+        Goal(f"{store}: hand-over, p50, in polls", statistics.median(took) / PACE.poll_s, at_most=1.5),
+        Goal(f"{store}: hand-over, longest, in polls", max(took) / PACE.poll_s),
     ]
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.requests", description=__doc__)
+    parser.add_argument("--store", choices=("s3", "dynamodb"), default="s3")
+    store = parser.parse_args().store
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
-        server = stack.enter_context(EmbeddedVersitygw(folder))
-        server.make_bucket("lake")
-        return conclude(asyncio.run(measure(server)))
+        if store == "s3":
+            bucket = stack.enter_context(EmbeddedVersitygw(folder))
+            bucket.make_bucket("lake")
+            opened: Callable[[str], Opened] = partial(in_bucket, bucket)
+        else:
+            dynamo = stack.enter_context(EmbeddedDynamo(folder))
+            dynamo.make_table()
+            opened = partial(in_items, dynamo)
+        return conclude(asyncio.run(measure(store, opened)))
 
 
 if __name__ == "__main__":

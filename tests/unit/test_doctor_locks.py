@@ -11,11 +11,16 @@ from airflow_occ_provider.hudi.doctor.finding import Severity, naive_ms
 from airflow_occ_provider.hudi.doctor.locks import (
     LockUse,
     OtherLock,
+    fragile_lock,
     other_lock_files,
     other_lock_options,
     unshared_lock,
 )
-from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, ZOOKEEPER_LOCK_PROVIDER
+from airflow_occ_provider.hudi.writer.options import (
+    LOCK_PROVIDER,
+    METASTORE_LOCK_PROVIDER,
+    ZOOKEEPER_LOCK_PROVIDER,
+)
 from airflow_occ_provider.hudi.writer.storage_lock import FILE_LOCK_PROVIDER, STORAGE_LOCK_PROVIDER
 from airflow_occ_provider.reading import doctor
 from airflow_occ_provider.reading.doctor import examine
@@ -179,7 +184,8 @@ def run(monkeypatch, capsys, folder):
 
 
 def test_a_metastore_shows_nothing_of_the_past_and_is_not_asked(run):
-    assert run(conn_type="hudi_metastore_lock", host="thrift://nowhere:1") == []
+    (finding,) = run(conn_type="hudi_metastore_lock", host="thrift://nowhere:1")
+    assert finding["check"] == "fragile_lock"
 
 
 def test_the_command_finds_another_lock_in_the_properties(run, folder):
@@ -223,3 +229,9 @@ def test_the_default_connection_is_examined_if_it_exists(monkeypatch, capsys, fo
     assert found["check"] == "other_lock"
     _, warning = doctored({**zookeeper, "extra": {"connection_timeout_ms": 500}})
     assert "the lock is not examined: " in warning
+
+
+def test_only_a_lock_in_a_metastore_may_be_lost_in_silence():
+    (finding,) = fragile_lock({LOCK_PROVIDER: METASTORE_LOCK_PROVIDER})
+    assert (finding.check, finding.severity) == ("fragile_lock", Severity.NOTICE)
+    assert not checks(fragile_lock({LOCK_PROVIDER: ZOOKEEPER_LOCK_PROVIDER}))

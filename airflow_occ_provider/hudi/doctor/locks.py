@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, is_before
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity, is_original, is_plausible, some
-from airflow_occ_provider.hudi.writer.options import FILE_LOCK_PATH, LOCK_PROVIDER
+from airflow_occ_provider.hudi.writer.options import (
+    FILE_LOCK_PATH,
+    LOCK_PROVIDER,
+    METASTORE_LOCK_PROVIDER,
+)
 from airflow_occ_provider.spelling import spell_time
 
 LOCK_CHECKS = frozenset({"other_lock", "unused_lock", "held_lock"})
@@ -180,6 +184,25 @@ def _together(writes: Iterable[ConcurrentOperation]) -> tuple[str, ...]:
         if last is None or is_before(last.completed_ms, write.completed_ms):
             last = write
     return ()
+
+
+def fragile_lock(options: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a finding if Hudi's lock is in a metastore: it may be lost in silence.
+
+    Read in hudi#19334 and hudi#19370, which were merged after 1.2.0; not run.
+
+    :param options: the lock options of the connection.
+    """
+    if options.get(LOCK_PROVIDER) == METASTORE_LOCK_PROVIDER:
+        yield Finding(
+            "fragile_lock",
+            Severity.NOTICE,
+            (),
+            "with Hudi 1.2.0 and older, one failed heartbeat of a lock in a metastore ends all later "
+            "ones: the metastore then drops the lock, and the writer goes on as if it held it",
+            "keep Hudi's commits shorter than the metastore's lock time-out, and give tasks a scope or "
+            "isolation='serializable', which the queue keeps; or use ZooKeeper",
+        )
 
 
 def _requests(use: LockUse) -> str:
