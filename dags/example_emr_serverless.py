@@ -1,0 +1,42 @@
+"""Two writers of one table on EMR Serverless, with the queue in DynamoDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from airflow.providers.amazon.aws.operators.emr import EmrServerlessStartJobOperator
+from airflow.sdk import DAG, Param
+
+from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
+from airflow_occ_provider.via import ARGUMENTS, RUNNER
+
+JOB = str(Path(__file__).parent / "jobs" / "write_city.py")
+
+with DAG(
+    "example_emr_serverless",
+    description=__doc__,
+    schedule=None,
+    tags=["hudi", "example", "aws"],
+    params={
+        "table": Param("s3a://lake/cities", type="string"),
+        "application": Param("00fabcdefghijk09", type="string"),
+        "role": Param("arn:aws:iam::123456789012:role/job", type="string"),
+    },
+) as dag:
+    for city in ("berlin", "bogota"):
+        HudiWriteOperator(
+            task_id=f"write_{city}",
+            application=JOB,
+            application_args=["--table", "{{ params.table }}", "--city", city],
+            table="{{ params.table }}",
+            lock_conn_id="hudi_lock_default",  # of the type Hudi lock (DynamoDB)
+            storage_conn_id="aws_default",
+            via=EmrServerlessStartJobOperator,
+            via_kwargs={
+                "application_id": "{{ params.application }}",
+                "execution_role_arn": "{{ params.role }}",
+                "job_driver": {
+                    "sparkSubmit": {"entryPoint": RUNNER, "entryPointArguments": [ARGUMENTS]}
+                },
+            },
+        )
