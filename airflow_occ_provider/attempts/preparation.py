@@ -100,9 +100,12 @@ def prepare(
     """
     protected, reason = protection.options(snapshot)
     ours = {**protected, **signature.options()}
-    refuse_contradictions(
-        {"hudi_options": protection.hudi_options, "conf": job.conf}, table_rules(protected)
-    )
+    sources: dict[str, Mapping[str, object]] = {
+        "hudi_options": protection.hudi_options,
+        "conf": job.conf,
+        **{source.name: dict(source.options) for source in (site.environment, site.spark)},
+    }
+    refuse_contradictions(sources, table_rules(protected))  # the site's hudi-defaults.conf gives way
     options = effective_options(ours, protection.hudi_options, job, site)
     if place := file_lock_store(options, snapshot.path):  # the task's own options, or the site's
         raise ConfigurationError(

@@ -11,7 +11,11 @@ from contextlib import closing
 
 from airflow_occ_provider.attempts.commit import Loss, audit_table
 from airflow_occ_provider.attempts.locks import LockConnection
-from airflow_occ_provider.errors import HistoryUnreadableError
+from airflow_occ_provider.errors import (
+    HistoryUnreadableError,
+    TableUnreadableError,
+    UnknownTableVersionError,
+)
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation, Times, completed_operation
 from airflow_occ_provider.hudi.conflict.strategy import is_non_blocking
 from airflow_occ_provider.hudi.doctor import commits, locks, unseen, writers
@@ -27,7 +31,7 @@ from airflow_occ_provider.hudi.writer.options import LOCK_PROVIDER, ZOOKEEPER_LO
 from airflow_occ_provider.hudi.writer.storage_lock import STORAGE_LOCK_PROVIDER
 from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.lock_file import lock_file, lock_files_beside
-from airflow_occ_provider.storage.residue import METADATA_TABLE, UnnamedFiles, residues, unnamed_files
+from airflow_occ_provider.storage.residue import UnnamedFiles, residues, unnamed_files
 from airflow_occ_provider.storage.snapshot import Snapshot
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.writers import pending_actions, pending_table_services, pending_writers
@@ -141,11 +145,13 @@ def _of_metadata_table(
 ) -> Iterator[Finding]:
     if not snapshot.config.metadata_partitions:
         return
-    path, files = f"{table.path}/{METADATA_TABLE}", table.files
-    metadata = HudiTable(path, files.file_system, timeout_s=files.timeout_s).snapshot(missing_ok=True)
-    listed = {instant.time for instant in metadata.timeline if instant.completed}
-    yield from unseen.unlisted_commits(done, listed)
-    yield from unseen.upgraded_metadata_table(snapshot.config.version, metadata.config.version)
+    try:
+        metadata = table.metadata_table().snapshot(missing_ok=True)
+    except (TableUnreadableError, UnknownTableVersionError):
+        yield from unseen.metadata_table_format(snapshot.config, None)
+        return
+    yield from unseen.unlisted_commits(done, metadata.timeline)
+    yield from unseen.metadata_table_format(snapshot.config, metadata.config)
 
 
 def _of_lock(

@@ -9,15 +9,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from posixpath import dirname
 
+from airflow_occ_provider.errors import TableUnreadableError
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.writer.fate import Fate, Kind, Residue, Traces, procedure_call
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
 from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.snapshot import Snapshot
-from airflow_occ_provider.storage.table import HudiTable
+from airflow_occ_provider.storage.table import METADATA_TABLE, HudiTable
 
-METADATA_TABLE = ".hoodie/metadata"
 _FOLDERS = {Kind.MARKERS: ".hoodie/.temp", Kind.HEARTBEAT: ".hoodie/.heartbeat"}
 # Base files only: the name of a log file may have the time of an older base file in it.
 _BASE_FILE = re.compile(r"[^._][^_]*_\d+-\d+-\d+_(\d{14,17})\.(?:parquet|orc|hfile)")
@@ -35,20 +35,26 @@ def residues(
     :param given_up: requested times of ended instants for which Hudi will do so no more.
     :raises TableUnreadableError: if the storage cannot be read.
     """
-    inner = HudiTable(
-        f"{table.path}/{METADATA_TABLE}", table.files.file_system, timeout_s=table.files.timeout_s
-    )
-    if table.files.damaged is not None:
-        inner = inner.diagnosed()
     outer = _found(table, rule, given_up)
     inside = (
         replace(
             residue, path=f"{METADATA_TABLE}/{residue.path}", proof=f"metadata table: {residue.proof}"
         )
-        for residue in _found(inner, rule, given_up)
+        for residue in _of_metadata_table(table, rule, given_up)
         if residue.kind is not Kind.DATA_FILES
     )
     return tuple(sorted([*outer, *inside], key=lambda residue: (residue.instant, residue.path)))
+
+
+def _of_metadata_table(
+    table: HudiTable, rule: HeartbeatRule, given_up: Collection[str]
+) -> list[Residue]:
+    try:
+        return list(_found(table.metadata_table(), rule, given_up))
+    except TableUnreadableError:
+        if table.files.damaged is None:
+            raise
+        return []  # the rest of a damaged table is examined
 
 
 def uncommitted_files(snapshot: Snapshot, time: str) -> tuple[str, ...]:

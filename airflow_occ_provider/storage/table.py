@@ -25,6 +25,7 @@ from airflow_occ_provider.storage.listing import Listing
 from airflow_occ_provider.storage.snapshot import Snapshot
 
 DEFAULT_TIMEOUT_S = 60.0
+METADATA_TABLE = ".hoodie/metadata"
 PROPERTIES_AGE_S = DEFAULT_RULE.tolerance_ms / 1000
 _PROPERTIES = "hoodie.properties"
 _WHOLE_TRIES = 5
@@ -72,6 +73,12 @@ class HudiTable:
         table = HudiTable(self.path, self.files.file_system, timeout_s=self.files.timeout_s)
         table.files.damaged = {}
         return table
+
+    def metadata_table(self) -> HudiTable:
+        """Return a reader of the table's metadata table, itself a table of Hudi."""
+        path = f"{self.path}/{METADATA_TABLE}"
+        reader = HudiTable(path, self.files.file_system, timeout_s=self.files.timeout_s)
+        return reader if self.files.damaged is None else reader.diagnosed()
 
     def config(self) -> TableConfig:
         """Return ``hoodie.properties``; empty if there is no table yet.

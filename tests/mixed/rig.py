@@ -32,6 +32,7 @@ from tests.support.writers import JOB, QUIET
 JAVA_BESIDE = "1.2.0"
 _TRIES = 6
 _ROWS = 10
+_HARMS = frozenset({"unchecked_commit", "overwritten_commit", "unlisted_commit", "eager_cleaner"})
 _ORDERS = ("at once", "first commits", "second commits")
 
 
@@ -219,7 +220,7 @@ class JavaRaces(Races):
         findings = [
             finding
             for finding in examine(HudiTable(str(self.table)))
-            if finding.check != "unsigned_writes"
+            if finding.check in _HARMS
             and (write.instant in finding.instants or write.instant in finding.evidence)
         ]
         for finding in findings:

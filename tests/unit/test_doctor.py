@@ -14,6 +14,7 @@ from airflow_occ_provider.hudi.doctor import commits, unseen, writers
 from airflow_occ_provider.hudi.doctor.finding import Severity, elapsed_ms, is_original, naive_ms
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.properties import parse_defaults
+from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.format.timeline import Timeline
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE
 from airflow_occ_provider.hudi.writer.table_options import table_options
@@ -32,6 +33,7 @@ EXPECTED = {
     "clustering": {"stuck_service"},
     "compaction": {"stuck_service"},
     "early_conflict": {"dead_writers"},
+    "indexed": {"damaged_metadata_table"},  # it was recorded without that table
     "live_direct": {"dead_writers", "leftover_heartbeat"},
     "live_server": {"dead_writers"},
     "log_compaction": {"stuck_service"},
@@ -47,6 +49,7 @@ EXPECTED = {
 ONLY_IN = {one: {"leftover_heartbeat": "0.15.0"} for one in ("live_direct", "rolled_back_alive")}
 HOUR_MS = 3_600_000
 T10 = f"{DAY}100000000"
+REQUESTED_AND_DONE = (".deltacommit.requested", ".deltacommit.inflight", ".deltacommit")
 
 
 @pytest.fixture(params=TABLES, ids=str)
@@ -323,23 +326,56 @@ def test_a_write_that_was_built_on_files_from_before_another_one_has_overwritten
     assert not overwritten(first, second, rebuilt("102000", "102500", f"{DAY}101000000", "a"))
     assert not overwritten(first, second, rebuilt("102000", "102500", T10, "b"))
     assert not overwritten(first, second, rebuilt("101200", "102500", T10, "a"))
+    # It was copied: its times show nothing.
+    copied = [
+        replace(change, completed_ms=change.completed_ms + 900_000) for change, _ in (first, second)
+    ]
+    assert not overwritten((copied[0], first[1]), (copied[1], second[1]))
     # What it was built on is archived: its place in time is unknown.
     assert not overwritten(second, rebuilt("102000", "102500", "20261101000000000", "a"))
+
+
+def metadata_timeline(*times):
+    names = (f"{time}{ending}" for time in times for ending in REQUESTED_AND_DONE)
+    return Timeline.from_file_names([*names, f"{DAY}090000000.clean"])
 
 
 def test_commits_that_the_metadata_table_lacks_are_found():
     times = [f"{DAY}1{n}0000000" for n in range(4)]
     writes = [instant(f"1{n}0000", f"1{n}0500") for n in range(4)]
-    listed = {"00000000000000010", f"{times[1]}010", times[1], times[3]}
-    (finding,) = unseen.unlisted_commits(writes, listed)
+    listed = ("00000000000000010", f"{times[1]}010", times[1], times[3])
+    (finding,) = unseen.unlisted_commits(writes, metadata_timeline(*listed))
     assert (finding.check, finding.instants) == ("unlisted_commit", (times[2],))
-    assert not checks(unseen.unlisted_commits(writes, {*listed, times[2]}))
-    assert not checks(unseen.unlisted_commits(writes, set()))
+    assert not checks(unseen.unlisted_commits(writes, metadata_timeline(*listed, times[2])))
+    assert not checks(unseen.unlisted_commits(writes, metadata_timeline()))
 
 
-def test_a_metadata_table_that_is_newer_than_its_table_is_found():
-    assert checks(unseen.upgraded_metadata_table(6, 8)) == ["upgraded_metadata_table"]
-    assert not checks(unseen.upgraded_metadata_table(8, 8))
+def config(version):
+    return TableConfig({"hoodie.table.version": str(version)})
+
+
+@pytest.mark.parametrize(
+    ("metadata", "found"),
+    [
+        (config(6), []),
+        (config(8), ["upgraded_metadata_table"]),
+        (TableConfig(), ["damaged_metadata_table"]),
+        (None, ["damaged_metadata_table"]),
+    ],
+    ids=["same", "newer", "missing", "unreadable"],
+)
+def test_a_metadata_table_that_its_tables_writers_cannot_read_is_found(metadata, found):
+    assert checks(unseen.metadata_table_format(config(6), metadata)) == found
+
+
+def test_a_damaged_metadata_table_does_not_end_the_examination(tmp_path):
+    table = unpack(FOLDER / "1.2.0" / "operations.zip", tmp_path)
+    of_metadata = table / ".hoodie" / "metadata" / ".hoodie"
+    (of_metadata / "hoodie.properties").write_text("")
+    (of_metadata / "hoodie.properties.backup").unlink(missing_ok=True)
+    found = checks(examine(HudiTable(str(table))))
+    assert "damaged_metadata_table" in found
+    assert "unsigned_writes" in found
 
 
 def test_another_program_is_told_to_leave_an_old_table_as_it_is(run, monkeypatch, tmp_path):

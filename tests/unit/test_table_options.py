@@ -9,6 +9,9 @@ from airflow_occ_provider.hudi.writer.options import contradictions
 from airflow_occ_provider.hudi.writer.table_options import table_options, table_rules
 
 STATS = "hoodie.metadata.index.column.stats.enable"
+RECORDS = "hoodie.metadata.record.index.enable"
+RECORDS_SINCE_1_1 = "hoodie.metadata.global.record.level.index.enable"
+BY_PARTITION = "hoodie.metadata.record.level.index.enable"
 VERSION = "hoodie.write.table.version"
 
 
@@ -18,32 +21,29 @@ def config(version, metadata=""):
     )
 
 
-def test_a_write_of_an_old_table_names_its_version_and_adds_no_index():
-    options = table_options(config(6, "files"))
-    assert options[VERSION] == "6"
-    assert options[STATS] == "false"
-    assert set(options.values()) == {"6", "false"}
+@pytest.mark.parametrize("metadata", ["files", ""], ids=["files", "none"])
+def test_a_write_of_an_old_table_names_its_version_and_adds_no_index(metadata):
+    options = table_options(config(6, metadata))
+    assert options.pop(VERSION) == "6"
+    assert {STATS, RECORDS, RECORDS_SINCE_1_1, BY_PARTITION} <= options.keys()
+    assert set(options.values()) == {"false"}
 
 
-def test_an_index_that_is_there_stays():
-    options = table_options(config(6, "files,column_stats"))
-    assert STATS not in options
-    assert "hoodie.metadata.record.index.enable" in options
+def test_an_index_that_is_there_is_asked_for_or_hudi_would_remove_it():
+    options = table_options(config(6, "files,column_stats,record_index"))
+    assert options[STATS] == options[RECORDS] == options[RECORDS_SINCE_1_1] == "true"
+    assert options["hoodie.metadata.index.bloom.filter.enable"] == "false"
+    assert BY_PARTITION not in options  # which kind it is does not show
 
 
-@pytest.mark.parametrize("version", [8, 9])
-def test_a_newer_table_needs_nothing(version):
+@pytest.mark.parametrize("version", [5, 8, 9])
+def test_a_table_of_another_version_needs_nothing(version):
     assert table_options(config(version, "files")) == {}
+    assert table_rules({STATS: "false"}) == ()
 
 
 def test_a_table_that_does_not_exist_needs_nothing():
     assert table_options(TableConfig()) == {}
-
-
-def test_a_table_without_a_metadata_table_keeps_its_version_alone():
-    assert table_options(config(6)) == {VERSION: "6"}
-    # Hudi 1.0 knows no older version to write.
-    assert table_options(config(5)) == {}
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,20 @@ def test_a_table_without_a_metadata_table_keeps_its_version_alone():
     [
         (STATS, "true", True),
         (f"spark.{STATS}", "TRUE", True),
-        (STATS, "false", False),
+        (RECORDS_SINCE_1_1, "true", True),
+        (BY_PARTITION, "true", True),
+        (VERSION, "8", True),
+        (STATS, "False", False),
+        (VERSION, "6", False),
         ("hoodie.metadata.enable", "true", False),
     ],
 )
-def test_nothing_else_adds_one(key, value, is_refused):
+def test_nothing_sets_them_otherwise(key, value, is_refused):
     rules = table_rules(table_options(config(6, "files")))
     refused = [each.key for each in contradictions([(key, value)], "hudi_options", rules)]
     assert refused == ([key] if is_refused else [])
-    assert not [*contradictions([(key, value)], "conf", table_rules(table_options(config(8, "files"))))]
+
+
+def test_nothing_removes_an_index_that_is_there():
+    rules = table_rules(table_options(config(6, "files,column_stats")))
+    assert [*contradictions([(STATS, "false")], "hudi_options", rules)]

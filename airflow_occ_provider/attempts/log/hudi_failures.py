@@ -523,9 +523,15 @@ def is_of_hudi(chain: Sequence[Cause]) -> bool:
     root = chain[-1]
     thrower = next((frame for frame in root.frames if not _LIBRARY_FRAME.match(frame)), "at ")
     by_hudi = root.type.startswith("java.") and _HUDI.match(thrower.removeprefix("at "))
-    if is_named_hudi(root) or by_hudi or any(map(_OF_METADATA_TABLE.match, root.frames)):
+    if is_named_hudi(root) or by_hudi or _OF_METADATA_TABLE.match(_caller(root)):
         return True
     return any(map(is_named_hudi, chain)) and _STORAGE_ERROR.match(root.type) is not None
+
+
+def _caller(cause: Cause) -> str:
+    """Return the first frame of a cause that is neither Java's nor Avro's."""
+    frames = (frame for frame in cause.frames if not _LIBRARY_FRAME.match(frame))
+    return next((frame for frame in frames if "org.apache.avro." not in frame), "")
 
 
 def is_named_hudi(cause: Cause) -> bool:

@@ -6,22 +6,23 @@ Its base files do, and what the metadata table lacks.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
 from airflow_occ_provider.hudi.doctor.finding import (
     ROUNDED_OFF_MS,
     Finding,
     Severity,
-    is_plausible,
+    is_original,
     some,
 )
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
 from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.format.table_config import TableConfig
+from airflow_occ_provider.hudi.format.timeline import Timeline
 
 _TIME_LENGTH = len("20261129124500054")  # an index that is added has a longer time
-_NO_INDEX = "give all its writers hoodie.metadata.index.column.stats.enable=false"
 _MAKE_ANEW = (
     "when no driver of the table runs, delete the metadata table (CALL delete_metadata_table(table => "
     "'...') in Spark SQL): the next write makes it anew"
@@ -40,7 +41,7 @@ def overwritten_commits(
     :param writes: the completed writes of a copy-on-write table, whose files are all base files.
     """
     of_group = defaultdict[FileGroupId, list[ConcurrentOperation]](list)
-    for write in filter(is_plausible, writes):
+    for write in filter(is_original, writes):
         for group in write.based:
             of_group[group].append(write)
     overwritten = defaultdict[str, set[str]](set)
@@ -74,16 +75,20 @@ def _skipped(
                 yield later.instant.time, time
 
 
-def unlisted_commits(writes: Sequence[Instant], listed: Collection[str]) -> Iterator[Finding]:
+def unlisted_commits(writes: Sequence[Instant], metadata: Timeline) -> Iterator[Finding]:
     """Yield a finding if the metadata table lacks completed writes.
 
     Hudi lists a table's files by it.
 
     :param writes: the completed writes of the active timeline.
-    :param listed: the completed times of the metadata table's active timeline.
+    :param metadata: the active timeline of the metadata table.
     """
-    of_writes = [time for time in listed if len(time) == _TIME_LENGTH and time[0] != "0"]
-    first = min(of_writes, default="~")  # which no time follows
+    listed = {
+        instant.time
+        for instant in metadata
+        if instant.completed and instant.action == "deltacommit" and _is_of_write(instant.time)
+    }
+    first = min(listed, default="~")  # which no time follows
     missing = [write.time for write in writes if write.time > first and write.time not in listed]
     if missing:
         yield Finding(
@@ -91,25 +96,37 @@ def unlisted_commits(writes: Sequence[Instant], listed: Collection[str]) -> Iter
             Severity.ERROR,
             tuple(missing),
             f"the metadata table lacks {some(missing)}: the next writers do not see what these wrote, "
-            "and overwrite it. A write that would have added an index beside another write leaves the "
-            "metadata table as it is",
-            f"{_MAKE_ANEW}; {_NO_INDEX}, or upgrade the table",
+            "and overwrite it. Below table version 8, a write that would have changed an index beside "
+            "another write leaves the metadata table as it is",
+            f"{_MAKE_ANEW}; give each writer the options of airflow hudi conf",
         )
 
 
-def upgraded_metadata_table(version: int, version_of_metadata: int) -> Iterator[Finding]:
-    """Yield a finding if the metadata table is newer than its table.
+def _is_of_write(time: str) -> bool:
+    """Whether a time of the metadata table is that of a write, and not of an index that is added."""
+    return len(time) == _TIME_LENGTH and time[0] != "0"
 
-    Writers of the older release cannot read it.
 
-    :param version: of the table.
+def metadata_table_format(config: TableConfig, metadata: TableConfig | None) -> Iterator[Finding]:
+    """Yield a finding if a table's metadata table is missing, damaged or newer.
+
+    :param metadata: the configuration of the metadata table; ``None`` if it cannot be read.
     """
-    if version_of_metadata > version:
+    if metadata is None or not metadata.exists:
+        what = "cannot be read" if metadata is None else "does not exist"
+        yield Finding(
+            "damaged_metadata_table",
+            Severity.ERROR,
+            (),
+            f"hoodie.properties names a metadata table, which {what}: Hudi's readers and writers fail",
+            _MAKE_ANEW,
+        )
+    elif metadata.version > config.version:
         yield Finding(
             "upgraded_metadata_table",
             Severity.WARNING,
             (),
-            f"the metadata table has version {version_of_metadata}, the table version {version}: "
+            f"the metadata table has version {metadata.version}, the table version {config.version}: "
             "writers of the release that made the table fail",
-            f"{_MAKE_ANEW}; give the newer writers hoodie.write.table.version={version}",
+            f"{_MAKE_ANEW}; give the newer writers hoodie.write.table.version={config.version}",
         )

@@ -1,14 +1,15 @@
 """What a write must leave as it is for the other writers of a table.
 
-Tables up to version 7, which older releases write too, are at stake:
+Tables of version 6, which older releases write too, are at stake:
 
-- Hudi 1.0 upgrades the metadata table alone if a write does not name the table's version, also when it
-  upgrades no tables. Writers of 0.15 fail from then on.
+- Hudi 1.0.2 upgrades the metadata table alone if a write does not name the table's version, also when it
+  may not upgrade the table. Writers of 0.15.0 fail from then on.
 - A write whose options ask for an index that the metadata table does not have adds it as it starts, but
   only while no other action is pending. Beside one, Hudi leaves the metadata table as it is for the
   whole write: the files of its commit are not in it. The next writer lists files by it, and overwrites
   that commit's rows, which no check of conflicts sees. By default 1.0.2, 1.1.1 and 1.2.0 ask for such an
   index, which tables of 0.15.0 do not have. Tables since version 8 were seen to be safe.
+- A write that does not ask for an index that is there removes it, so that the next one adds it again.
 """
 
 from __future__ import annotations
@@ -19,28 +20,35 @@ from collections.abc import Mapping
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.options import Rule
 
-_WRITTEN_BY_OLDER = 6
-_SAFE_SINCE = 8
+_VERSION_OPTION, _VERSION = "hoodie.write.table.version", 6
+_OF_RECORDS = "hoodie.metadata.record.index.enable"
 _INDEXES = {
-    "column_stats": "hoodie.metadata.index.column.stats.enable",
-    "partition_stats": "hoodie.metadata.index.partition.stats.enable",
-    "bloom_filters": "hoodie.metadata.index.bloom.filter.enable",
-    "record_index": "hoodie.metadata.record.index.enable",
+    "hoodie.metadata.index.column.stats.enable": "column_stats",
+    "hoodie.metadata.index.partition.stats.enable": "partition_stats",
+    "hoodie.metadata.index.bloom.filter.enable": "bloom_filters",
+    _OF_RECORDS: "record_index",
+    "hoodie.metadata.global.record.level.index.enable": "record_index",  # its name since 1.1
 }
+_BY_PARTITION = "hoodie.metadata.record.level.index.enable"  # the other kind, since 1.1
+_REMEDY = (
+    "remove it: a write that adds or removes an index of this table beside another write leaves its own "
+    "files out of the metadata table, and the next writer overwrites its rows. Change the indexes by a "
+    "program that is no task of this provider, while nothing else writes the table, or upgrade the table"
+)
 
 
 def table_options(config: TableConfig) -> dict[str, str]:
-    """Return the options by which a write leaves a table as it is.
+    """Return the options by which a write keeps a table's format and indexes.
 
-    :param config: of the table; one without a metadata table needs no option for that.
+    Empty for tables of other versions than 6.
     """
-    if not config.exists or config.version >= _SAFE_SINCE:
+    if not config.exists or config.version != _VERSION:
         return {}
-    indexes = config.metadata_partitions
-    missing = [option for index, option in _INDEXES.items() if index not in indexes] if indexes else []
-    version = str(config.version)
-    kept = {"hoodie.write.table.version": version} if config.version == _WRITTEN_BY_OLDER else {}
-    return kept | dict.fromkeys(missing, "false")
+    present = config.metadata_partitions
+    indexes = {option: str(index in present).lower() for option, index in _INDEXES.items()}
+    if indexes[_OF_RECORDS] == "false":
+        indexes[_BY_PARTITION] = "false"
+    return {_VERSION_OPTION: str(_VERSION), **indexes}
 
 
 def table_rules(options: Mapping[str, str]) -> tuple[Rule, ...]:
@@ -48,14 +56,16 @@ def table_rules(options: Mapping[str, str]) -> tuple[Rule, ...]:
 
     :param options: what ``table_options`` has returned, or all options of an attempt.
     """
-    return tuple(
-        Rule(
-            f"(?:spark\\.)?{re.escape(option)}",
-            "(?i:false)",
-            "remove it: a write that adds an index to this table beside another write leaves its own "
-            "files out of the metadata table, and the next writer overwrites its rows. Add the index "
-            "while nothing else writes, by a job of its own",
-        )
-        for option in _INDEXES.values()
-        if options.get(option) == "false"
+    if options.get(_VERSION_OPTION) != str(_VERSION):
+        return ()
+    guarded = [option for option in (*_INDEXES, _BY_PARTITION) if option in options]
+    version = Rule(
+        _key(_VERSION_OPTION),
+        str(_VERSION),
+        "remove it: older writers cannot read what another version leaves",
     )
+    return (version, *(Rule(_key(name), f"(?i:{options[name]})", _REMEDY) for name in guarded))
+
+
+def _key(option: str) -> str:
+    return f"(?:spark\\.)?{re.escape(option)}"
