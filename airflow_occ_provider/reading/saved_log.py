@@ -81,6 +81,9 @@ _PYTHON_ERROR = re.compile(
 # One that splits a traceback.
 _LOGGED = re.compile(r"\b(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s+[\w.$]+:\s")
 _JVM = ("java.", "org.", "com.", "scala.")
+_FACT = 'airflow_occ_provider: {"fact": '
+# What Hudi measures objects with tells so why it cannot attach to the process; nothing has failed.
+_OF_JOL = re.compile(r"# WARNING: Unable to (?:attach|get)\b")
 _UNCAUGHT = re.compile(r'Exception in thread "main"|ApplicationMaster: User class threw exception: ')
 _LINKS = (
     "During handling of the above exception, another exception occurred:",
@@ -291,6 +294,8 @@ class PrintedExceptions:
         """Take the next line; return the exception that begins with it, if one does."""
         text = with_remote_class(line.rstrip())
         last = self.last
+        if _FACT in text:  # for a process that follows the driver: it quotes what was printed before
+            return None
         if text.endswith(_TRACEBACK):
             return self._begin_traceback()
         if any(sign in text for sign in _OF_SUPPRESSED):
@@ -333,7 +338,8 @@ class PrintedExceptions:
 
     def _take_thrown(self, text: str) -> PrintedChain | None:
         """Take a line that may name an exception which is no cause of another."""
-        thrown = _THROWN.search(text) if any(word in text for word in _WORDS) else None
+        is_candidate = any(word in text for word in _WORDS) and not _OF_JOL.search(text)
+        thrown = _THROWN.search(text) if is_candidate else None
         if thrown is None:
             self.is_open = False
             return None

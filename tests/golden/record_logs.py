@@ -17,7 +17,7 @@ from airflow_occ_provider.embedded.bundle import HUDI_VERSION, cache_folder
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from tests.golden.log_scenarios import log_scenarios
 
-VERSIONS = ("1.2.0", "1.0.2", "0.15.0")
+VERSIONS = ("1.2.0", "1.1.1", "1.0.2", "0.15.0")
 LOGS = Path(__file__).parent / "logs"
 _INFO_OF = re.compile(r" (?:INFO|DEBUG) ([\w$]+): ")
 _KEPT = re.compile(
