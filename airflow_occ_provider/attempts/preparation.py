@@ -11,7 +11,7 @@ from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.attempts.locks import LockConnection
 from airflow_occ_provider.attempts.record import NOTHING_BEFORE, TableBefore
 from airflow_occ_provider.attempts.site import Site
-from airflow_occ_provider.attempts.submission import SparkJob, effective_options, refuse_contradictions
+from airflow_occ_provider.attempts.submission import SparkJob, effective_options
 from airflow_occ_provider.attempts.write_spec import WritePolicy
 from airflow_occ_provider.errors import ConfigurationError, RestorePendingError
 from airflow_occ_provider.hudi.conflict.strategy import STRATEGY_OPTION, Strategy
@@ -26,7 +26,7 @@ from airflow_occ_provider.hudi.writer.options import (
 )
 from airflow_occ_provider.hudi.writer.secrets import redact
 from airflow_occ_provider.hudi.writer.storage_lock import FILE_LOCK_PROVIDER, file_lock_store
-from airflow_occ_provider.hudi.writer.table_options import table_options, table_rules
+from airflow_occ_provider.hudi.writer.table_options import table_options
 from airflow_occ_provider.storage.address import parse_table_path
 from airflow_occ_provider.storage.snapshot import Snapshot
 
@@ -100,12 +100,6 @@ def prepare(
     """
     protected, reason = protection.options(snapshot)
     ours = {**protected, **signature.options()}
-    sources: dict[str, Mapping[str, object]] = {
-        "hudi_options": protection.hudi_options,
-        "conf": job.conf,
-        **{source.name: dict(source.options) for source in (site.environment, site.spark)},
-    }
-    refuse_contradictions(sources, table_rules(protected))  # the site's hudi-defaults.conf gives way
     options = effective_options(ours, protection.hudi_options, job, site)
     if place := file_lock_store(options, snapshot.path):  # the task's own options, or the site's
         raise ConfigurationError(

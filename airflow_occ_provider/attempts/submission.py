@@ -150,14 +150,18 @@ def effective_options(
         Source("conf", tuple((key, _spark_text(key, value)) for key, value in job.conf.items())),
         site.environment,
         site.spark,
-        *site.hudi,
     ]
-    refuse_contradictions({source.name: dict(source.options) for source in sources}, job.rules)
+    refuse_contradictions(_by_name((*sources, *site.hudi)), job.rules)
+    refuse_contradictions(_by_name(sources), table_rules(writer))  # hudi-defaults.conf gives way
     result = {key: value for source in site.hudi for key, value in source.options}
     for key, value in (*writer.items(), *sources[0].options):
         result.pop(key, None)
         result[key] = value
     return result
+
+
+def _by_name(sources: Iterable[Source]) -> dict[str, dict[str, str]]:
+    return {source.name: dict(source.options) for source in sources}
 
 
 def refuse_contradictions(sources: Mapping[str, Mapping[str, object]], rules: Iterable[Rule]) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -15,7 +13,6 @@ from airflow_occ_provider.embedded.java import SHORT_LIVED, find_java_home
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.service import EmbeddedService
 
-_ANSWER_TIMEOUT_S = 10.0
 _DB_TXN = "org.apache.hadoop.hive.ql.lockmgr.DbTxnManager"
 
 
@@ -153,9 +150,3 @@ class EmbeddedMetastore(EmbeddedService):
             raise EmbeddedError(f"The metastore did not create the lock tables: {error}") from error
         finally:
             transport.close()
-
-    def _answers(self) -> bool:
-        with suppress(OSError):
-            socket.create_connection(("127.0.0.1", self.port), _ANSWER_TIMEOUT_S).close()
-            return True
-        return False

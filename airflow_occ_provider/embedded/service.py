@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from airflow_occ_provider.embedded.process import EmbeddedError, Server
 PORT_TAKEN = "address already in use"
 """What a server says, in capitals or not, whose port was taken."""
 _PORT_TRIES = 3
+_CONNECT_TIMEOUT_S = 5.0
 
 
 class EmbeddedService(ABC):
@@ -94,6 +96,10 @@ class EmbeddedService(ABC):
     def _command(self) -> list[str]:
         """Write the configuration for the current port and return the command."""
 
-    @abstractmethod
     def _answers(self) -> bool:
-        """Return whether the server is ready."""
+        """Return whether the server is ready; by default, whether it accepts a connection."""
+        try:
+            socket.create_connection(("127.0.0.1", self.port), _CONNECT_TIMEOUT_S).close()
+        except OSError:
+            return False
+        return True

@@ -51,20 +51,20 @@ class Counted:
 
     def __init__(self, shared: SharedObject) -> None:
         self._shared, self.place = shared, shared.place
-        self.seen: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
 
     def read(self, tag: str) -> ObjectContent | None:
         content = self._shared.read(tag)
-        self.seen["GET unchanged" if content is None else "GET"] += 1
+        self.requests["GET unchanged" if content is None else "GET"] += 1
         return content
 
     def write(self, data: bytes, tag: str) -> str:
         try:
             tag = self._shared.write(data, tag)
         except SupersededError:
-            self.seen["PUT refused"] += 1
+            self.requests["PUT refused"] += 1
             raise
-        self.seen["PUT"] += 1
+        self.requests["PUT"] += 1
         return tag
 
 
@@ -76,16 +76,16 @@ def in_bucket(server: EmbeddedVersitygw, root: str) -> Opened:
     """Open the store in an object of a bucket."""
     access = S3Access(server.KEY, server.SECRET, endpoint=server.url)
     counted = Counted(open_shared_object(f"s3://lake/{root}", access))
-    return StorageStore(counted, PACE.poll_s, gather_s=PACE.gather_s), counted.seen
+    return StorageStore(counted, PACE.poll_s, gather_s=PACE.gather_s), counted.requests
 
 
 def in_items(server: EmbeddedDynamo, root: str) -> Opened:
     """Open the store in items of DynamoDB; a request is counted as it is sent."""
-    ledger, seen = DynamoLedger(server.access(), root, 10.0), Counter[str]()
+    ledger, requests = DynamoLedger(server.access(), root, 10.0), Counter[str]()
     ledger._client.meta.events.register(
-        "before-send.dynamodb", lambda event_name, **_: seen.update([event_name.rpartition(".")[2]])
+        "before-send.dynamodb", lambda event_name, **_: requests.update([event_name.rpartition(".")[2]])
     )
-    return LedgerStore(ledger, PACE.poll_s), seen
+    return LedgerStore(ledger, PACE.poll_s), requests
 
 
 class Triggerer:
@@ -95,7 +95,7 @@ class Triggerer:
     """
 
     def __init__(self, opened: Opened, name: str) -> None:
-        store, self.seen = opened
+        store, self.requests = opened
         self.queue, self.name = Queue(store), name
 
     def ask(self, owner: str, table: str) -> Ticket:
@@ -135,14 +135,14 @@ async def count(site: Site, waiters: int) -> list[Counter[str]]:
         tasks.append(waiting.start(HudiAdmissionTrigger, ticket))
         await asyncio.sleep(random.uniform(0, 50 / waiters))
     await asyncio.sleep(SETTLE_S)
-    for one in site.triggerers:
-        one.seen.clear()
+    for triggerer in site.triggerers:
+        triggerer.requests.clear()
     await asyncio.sleep(MEASURED_S)
-    seen = [Counter(one.seen) for one in site.triggerers]
+    requests = [Counter(triggerer.requests) for triggerer in site.triggerers]
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    return seen
+    return requests
 
 
 async def hand_over(site: Site, chance: random.Random) -> list[float]:

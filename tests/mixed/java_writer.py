@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -101,25 +99,15 @@ class JavaWriter(EmbeddedService):
         return JavaWrite(client, instant, client.upsert(records, instant))
 
     def _command(self) -> list[str]:
-        own = [resolve_jar("org.apache.hudi", name, RELEASE) for name in _ITS_JARS]
+        of_client = [resolve_jar("org.apache.hudi", name, RELEASE) for name in _ITS_JARS]
         further = resolve_jars(f"java-writer-{RELEASE}", (), alone=_FURTHER)
-        classes = (*own, f"{further}/*", find_bundle(_BUNDLE), f"{pyspark_home()}/jars/*")
+        classes = (*of_client, f"{further}/*", find_bundle(_BUNDLE), f"{pyspark_home()}/jars/*")
         opened = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _MODULES]
         java = find_java_home() / "bin" / "java"
         return [
             *(str(java), "-Xmx512m", "-XX:TieredStopAtLevel=1", *opened),
             *("-cp", ":".join(map(str, classes)), "py4j.GatewayServer", str(self.port)),
         ]
-
-    def _variables(self) -> Mapping[str, str]:
-        return os.environ
-
-    def _answers(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), 1).close()
-        except OSError:
-            return False
-        return True
 
 
 class JavaWrite:

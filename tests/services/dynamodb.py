@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import socket
 import sys
 import threading
 from collections.abc import Mapping
@@ -72,13 +71,6 @@ class EmbeddedDynamo(EmbeddedService):
 
     def _variables(self) -> Mapping[str, str]:
         return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-
-    def _answers(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), 1).close()
-        except OSError:
-            return False
-        return True
 
 
 @functools.cache

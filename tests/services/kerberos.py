@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -98,13 +97,6 @@ class Realm(EmbeddedService):
         if not (self.folder / "principals").exists():
             self._run("usr/sbin/kdb5_util", "create", "-s", "-P", "of the tests")
         return [str(self.root / "usr/sbin/krb5kdc"), "-n"]
-
-    def _answers(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), 5).close()
-        except OSError:
-            return False
-        return True
 
     def _variables(self) -> dict[str, str]:
         return self.variables

@@ -355,7 +355,7 @@ def config(version):
 
 
 @pytest.mark.parametrize(
-    ("metadata", "found"),
+    ("metadata", "names"),
     [
         (config(6), []),
         (config(8), ["upgraded_metadata_table"]),
@@ -364,8 +364,8 @@ def config(version):
     ],
     ids=["same", "newer", "missing", "unreadable"],
 )
-def test_a_metadata_table_that_its_tables_writers_cannot_read_is_found(metadata, found):
-    assert checks(unseen.metadata_table_format(config(6), metadata)) == found
+def test_a_metadata_table_that_its_tables_writers_cannot_read_is_found(metadata, names):
+    assert checks(unseen.metadata_table_format(config(6), metadata)) == names
 
 
 def test_a_damaged_metadata_table_does_not_end_the_examination(tmp_path):
@@ -373,9 +373,9 @@ def test_a_damaged_metadata_table_does_not_end_the_examination(tmp_path):
     of_metadata = table / ".hoodie" / "metadata" / ".hoodie"
     (of_metadata / "hoodie.properties").write_text("")
     (of_metadata / "hoodie.properties.backup").unlink(missing_ok=True)
-    found = checks(examine(HudiTable(str(table))))
-    assert "damaged_metadata_table" in found
-    assert "unsigned_writes" in found
+    names = checks(examine(HudiTable(str(table))))
+    assert "damaged_metadata_table" in names
+    assert "unsigned_writes" in names
 
 
 def test_another_program_is_told_to_leave_an_old_table_as_it_is(run, monkeypatch, tmp_path):

@@ -235,9 +235,9 @@ def test_a_write_of_an_old_table_adds_no_index_and_none_may_be_asked_for(dag, as
     old = table_properties(version=6, table__metadata__partitions="files")
     (folder / "hoodie.properties").write_text(old)
 
-    def prepared(**given):
+    def prepared(**arguments):
         write = {**WRITE, "task_id": f"t{len(dag.tasks)}", "table": str(folder.parent)}
-        task = HudiWriteOperator(**write, lock_conn_id="lock", **given)
+        task = HudiWriteOperator(**write, lock_conn_id="lock", **arguments)
         context = context_of(task)
         task.render_template_fields(context)
         return task._protected_run(context).prepare()
@@ -247,9 +247,9 @@ def test_a_write_of_an_old_table_adds_no_index_and_none_may_be_asked_for(dag, as
     assert preparation.options["hoodie.write.table.version"] == "6"
     session = driver_input(SparkJob("/a.py"), preparation.options, ())["session"]
     assert any(re.fullmatch(rule["keys"], stats) for rule in session["rules"])
-    for given in ({"hudi_options": {stats: "true"}}, {"conf": {f"spark.{stats}": "true"}}):
+    for arguments in ({"hudi_options": {stats: "true"}}, {"conf": {f"spark.{stats}": "true"}}):
         with pytest.raises(ConfigurationError, match="overwrites its rows"):
-            prepared(**given)
+            prepared(**arguments)
 
 
 def test_the_sites_own_lines_and_secrets_are_not_shown(dag, asked, site, folder):

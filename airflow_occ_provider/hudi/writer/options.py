@@ -66,8 +66,11 @@ class Rule(NamedTuple):
     remedy: str
 
 
-def _option(*keys: str) -> str:
-    """Return the pattern of Hudi's options; with ``spark.`` before them they reach SQL writers."""
+def option_pattern(*keys: str) -> str:
+    """Return the pattern of Hudi's options.
+
+    With ``spark.`` before them they reach SQL writers.
+    """
     return f"(?:spark\\.)?(?:{'|'.join(map(re.escape, keys))})"
 
 
@@ -90,28 +93,28 @@ _NO_CONNECT = (
 CONNECT_VARIABLES = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE")
 RULES = (
     Rule(
-        _option(CONCURRENCY_MODE),
+        option_pattern(CONCURRENCY_MODE),
         f"(?i:(?!{NON_BLOCKING}).*)",
         "remove it: with non-blocking concurrency control (NBCC) overlapping writers all commit, so "
         "that Hudi finds no conflict to retry, and nothing shows which of their rows remain",
     ),
     Rule(
-        _option(CONCURRENCY_MODE),
+        option_pattern(CONCURRENCY_MODE),
         f"(?i:{OPTIMISTIC}|{NON_BLOCKING})",
         f"remove it, or set it to {OPTIMISTIC}: otherwise Hudi does not check for conflicts",
     ),
     Rule(
-        _option(*FAILED_WRITES_POLICIES),
+        option_pattern(*FAILED_WRITES_POLICIES),
         f"(?i:{LAZY})",
         "remove it, or set it to LAZY: any other policy rolls back live writers",
     ),
     Rule(
-        _option(LOCK_PROVIDER),
+        option_pattern(LOCK_PROVIDER),
         f".*(?<!{')(?<!'.join(_ONE_PROCESS_LOCKS)})",
         "set it in the lock connection, if all writers of the table are tasks with that connection",
     ),
     Rule(
-        _option(COMMIT_KEY_PREFIX),
+        option_pattern(COMMIT_KEY_PREFIX),
         "|".join(SIGNATURE_PREFIX[:length] for length in range(len(SIGNATURE_PREFIX) + 1)),
         "remove it: otherwise commits cannot be signed, and a later try cannot find them",
     ),
@@ -129,7 +132,7 @@ RULES = (
         "remove it: two attempts of one task of Spark may write the same file, which damages the table",
     ),
     Rule(
-        _option("hoodie.datasource.write.dataframe.path.enable"),
+        option_pattern("hoodie.datasource.write.dataframe.path.enable"),
         "(?i:false)",
         "remove it: this path of Hudi 1.3 counts nothing before it writes, and the verdicts on running "
         "writes read that count; it was not run with this provider",
@@ -141,7 +144,7 @@ RULES = (
     ),
     *(
         Rule(
-            _option(key),
+            option_pattern(key),
             _AT_LEAST[least],
             f"give a whole number of {unit}, without a unit, from {least} to 999999999",
         )
@@ -178,11 +181,13 @@ def job_rules(options: Mapping[str, str]) -> tuple[Rule, ...]:
     heartbeat = (INTERVAL_OPTION, TOLERABLE_MISSES_OPTION)
     return (
         *RULES,
-        *(Rule(_option(name), re.escape(fold(options[name])), remedy) for name in names),
+        *(Rule(option_pattern(name), re.escape(fold(options[name])), remedy) for name in names),
         Rule(rf"(?:spark\.)?(?!(?:{'|'.join(map(re.escape, names)) or '!'})$){_LOCK}", "(?!)", remedy),
         *(
             Rule(
-                _option(name), re.escape(fold(options[name])), "remove it from the job: use hudi_options"
+                option_pattern(name),
+                re.escape(fold(options[name])),
+                "remove it from the job: use hudi_options",
             )
             for name in heartbeat
             if name in options

@@ -14,11 +14,10 @@ Tables of version 6, which older releases write too, are at stake:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from airflow_occ_provider.hudi.format.table_config import TableConfig
-from airflow_occ_provider.hudi.writer.options import Rule
+from airflow_occ_provider.hudi.writer.options import Rule, option_pattern
 
 _VERSION_OPTION, _VERSION = "hoodie.write.table.version", 6
 _OF_RECORDS = "hoodie.metadata.record.index.enable"
@@ -60,12 +59,8 @@ def table_rules(options: Mapping[str, str]) -> tuple[Rule, ...]:
         return ()
     guarded = [option for option in (*_INDEXES, _BY_PARTITION) if option in options]
     version = Rule(
-        _key(_VERSION_OPTION),
+        option_pattern(_VERSION_OPTION),
         str(_VERSION),
         "remove it: older writers cannot read what another version leaves",
     )
-    return (version, *(Rule(_key(name), f"(?i:{options[name]})", _REMEDY) for name in guarded))
-
-
-def _key(option: str) -> str:
-    return f"(?:spark\\.)?{re.escape(option)}"
+    return (version, *(Rule(option_pattern(name), f"(?i:{options[name]})", _REMEDY) for name in guarded))
