@@ -104,7 +104,8 @@ class Races:
                 ],
                 conn_id="spark_of_races",
                 driver_memory="1g",
-                conf={"spark.jars": str(find_bundle(release))},
+                # From spark.jars some tries fail by a class that two loaders have (hudi#13410).
+                conf={"spark.jars": "", "spark.driver.extraClassPath": str(find_bundle(release))},
                 table=str(self.table),
                 lock_conn_id="lock",
                 deferrable=False,

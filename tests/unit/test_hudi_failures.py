@@ -255,6 +255,29 @@ CASES = {
         Outcome.MISCONFIGURATION,
         "spark.speculation=false",
     ),
+    "a class of Hudi that two class loaders have": (
+        failed(
+            "class org.apache.avro.generic.GenericData$Record cannot be cast to class "
+            "org.apache.hudi.avro.model.HoodieDeleteRecordList "
+            "(org.apache.avro.generic.GenericData$Record is in unnamed module of loader 'app'; "
+            "org.apache.hudi.avro.model.HoodieDeleteRecordList is in unnamed module of loader "
+            "org.apache.spark.util.MutableURLClassLoader @6b3871d6)",
+            "java.lang.ClassCastException",
+            ["at org.apache.hudi.common.table.log.block.HoodieDeleteBlock.deserialize(X.java:168)"],
+        ),
+        Outcome.MISCONFIGURATION,
+        "spark.driver.extraClassPath",
+    ),
+    "the same, as Java 8 says it": (
+        failed(
+            "org.apache.hudi.avro.model.HoodieDeleteRecordList cannot be cast to "
+            "org.apache.hudi.avro.model.HoodieDeleteRecordList",
+            "java.lang.ClassCastException",
+            ["at org.apache.hudi.common.table.log.block.HoodieDeleteBlock.deserialize(X.java:160)"],
+        ),
+        Outcome.MISCONFIGURATION,
+        "spark.driver.extraClassPath",
+    ),
     "direct markers without ZooKeeper": (
         failed("Only Support ZK-based lock for DirectMarkerTransactionManager now."),
         Outcome.MISCONFIGURATION,

@@ -458,6 +458,14 @@ _JOBS = (
         r"|Cleaner cleaned up the timestamp|Please ensure sufficient commits are retained)",
         _OF_THE_JOB,
     ),
+    # Avro looks for a record's class by its own loader, which has no jars of spark.jars (hudi#13410).
+    _row(
+        Outcome.MISCONFIGURATION,
+        r"java\.lang\.ClassCastException: .* cannot be cast to (?:class )?org\.apache\.hudi\.avro\.",
+        "Give Hudi's jar to the class path of the driver and the executors (spark.driver.extraClassPath "
+        "and spark.executor.extraClassPath, or the folder jars of Spark) in place of spark.jars, --jars "
+        "or --packages: Hudi and Avro must come from one class loader ({line}).",
+    ),
     _row(
         Outcome.JOB_ERROR,
         r"java\.lang\.(?:\w*(?:NoSuchMethod|NoSuchField|AbstractMethod|IncompatibleClassChange"
