@@ -73,6 +73,7 @@ QUESTIONS = {
         Program("mixed", ("--fleet", "0.15.0+1.0.2"), ("--runs", 30)),
         Program("mixed", ("--fleet", "1.0.2+1.2.0"), ("--runs", 30)),
         Program("mixed", ("--fleet", "java"), ("--runs", 30)),
+        Program("backfill", ("--days", "60"), seeded=False),
         Program("stopped", size=("--runs", 60)),
         Program("stalls", ("--seconds", "180"), seeded=False),
         Program("faulty_s3", size=("--runs", 12)),

@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ _ROOT = Path(__file__).parents[2]
 _CALL_TIMEOUT_S = 30.0
 _BUSY_PAUSE_S = 1.0
 _TRIES = 10
-_CONNECT_ARGS = [f"AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS{mode}" for mode in ("", "_ASYNC")]
 _COMPONENTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 
 
@@ -64,14 +64,19 @@ class EmbeddedAirflow(EmbeddedService):
         return self.folder.absolute() / "airflow.db"
 
     @property
+    def database_url(self) -> str:
+        """The address of its database, which its settings may name."""
+        return self._settings.get("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", f"sqlite:///{self.database}")
+
+    @property
     def environment(self) -> dict[str, str]:
         """The environment of its processes, to run ``airflow`` commands."""
         return {
             **self._environment,
             "AIRFLOW_HOME": str(self.folder),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.database}",
-            **dict.fromkeys(_CONNECT_ARGS, f"{sqlite.__name__}.CONNECT_ARGS"),
+            **_connect_args(self.database_url),
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database_url,
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
@@ -154,9 +159,20 @@ class EmbeddedAirflow(EmbeddedService):
         :param more: of the run, such as its ``partition_key``.
         """
         self.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
-        body = {"logical_date": None, "conf": conf or {}, **more}
-        run = self.call("POST", f"/dags/{dag_id}/dagRuns", body)
-        return str(run["dag_run_id"])
+        run_id = f"manual__{datetime.now(UTC).isoformat()}_{secrets.token_hex(4)}"
+        body = {"dag_run_id": run_id, "logical_date": None, "conf": conf or {}, **more}
+        for _ in range(_TRIES):
+            try:
+                self.call("POST", f"/dags/{dag_id}/dagRuns", body)
+            except EmbeddedError as error:
+                refused = error
+                if " 409" in str(error):  # a busy server carried an earlier request out
+                    return run_id
+                if "timed out" not in str(error):
+                    break
+            else:
+                return run_id
+        raise refused
 
     def has_dag(self, dag_id: str) -> bool:
         """Whether the DAG processor has loaded the DAG."""
@@ -222,6 +238,14 @@ class EmbeddedAirflow(EmbeddedService):
             raise EmbeddedError(f"{method} {path}: {error.code} {text}") from error
         except (OSError, ValueError) as error:
             raise EmbeddedError(f"{method} {path}: {error}") from error
+
+
+def _connect_args(database_url: str) -> dict[str, str]:
+    """Return the settings by which a busy SQLite is waited for."""
+    if not database_url.startswith("sqlite"):
+        return {}
+    name = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS"
+    return dict.fromkeys((name, f"{name}_ASYNC"), f"{sqlite.__name__}.CONNECT_ARGS")
 
 
 def _shown(line: Any) -> Iterator[str]:

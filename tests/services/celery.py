@@ -40,13 +40,17 @@ class CeleryAirflow(EmbeddedAirflow):
         self._worker: Server | None = None
 
     @property
+    def database_url(self) -> str:
+        """The address of its database."""
+        return self._database.address
+
+    @property
     def environment(self) -> dict[str, str]:
         """The environment of its processes, to run ``airflow`` commands."""
-        url = self._database.address
+        url = self.database_url
         return {
             **super().environment,
             "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor",
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url,
             "AIRFLOW__CELERY__BROKER_URL": f"sqla+{url}",
             "AIRFLOW__CELERY__RESULT_BACKEND": f"db+{url}",
             "AIRFLOW__CELERY__OPERATION_TIMEOUT": "300",  # a slow machine needs more than the second
