@@ -49,7 +49,37 @@ commit is in the table (``None``: unknown). ``cause``: what a retry of it is cou
 
 from __future__ import annotations
 
+import re
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar
+
+# The first with retry policies, the state stores of tasks and of assets, and on_kill of triggers.
+_OLDEST_AIRFLOW = (3, 3)
+
+
+def require_airflow_release() -> None:
+    """Refuse an Airflow that is too old for this provider.
+
+    :raises ImportError: then. Where no Airflow is installed, its own import says so.
+    """
+    release = _airflow_release()
+    numbers = re.match(r"(\d+)\.(\d+)", release)
+    if numbers and (int(numbers[1]), int(numbers[2])) < _OLDEST_AIRFLOW:
+        raise ImportError(
+            f"airflow-occ-provider needs Airflow {'.'.join(map(str, _OLDEST_AIRFLOW))}, whose retry "
+            "policies, state stores and on_kill of triggers it stands on; installed is Airflow "
+            f"{release}. Remedy: upgrade Airflow, or write from plain Python, as the page 'Write "
+            "without Airflow' of the documentation shows"
+        )
+
+
+def _airflow_release() -> str:
+    for package in ("apache-airflow-core", "apache-airflow"):  # the second alone is Airflow 2
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            continue
+    return ""
 
 
 def install_extra(extra: str) -> str:

@@ -1,3 +1,7 @@
 """Airflow hooks: the connections of this provider, and what reads through them."""
 
 from __future__ import annotations
+
+from airflow_occ_provider.errors import require_airflow_release
+
+require_airflow_release()

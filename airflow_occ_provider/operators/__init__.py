@@ -1,3 +1,7 @@
 """Airflow operators: the thin layer over ``attempts``."""
 
 from __future__ import annotations
+
+from airflow_occ_provider.errors import require_airflow_release
+
+require_airflow_release()

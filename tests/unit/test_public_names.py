@@ -22,6 +22,7 @@ from airflow_occ_provider.operators.hudi_write import HudiWriteOperator
 PUBLIC = {
     "errors": {
         "install_extra",
+        "require_airflow_release",
         *("OccError", "ConfigurationError", "LockUnreachableError", "TableUnreadableError"),
         *("CommitStateUnknownError", "AttemptError", "WriteConflictError", "LockTimeoutError"),
         *("HeartbeatExpiredError", "CommitRefusedError", "DriverKilledError", "TaskEndedError"),
