@@ -88,6 +88,15 @@ def _fields(content: bytes) -> dict[str, object]:
     return fields if isinstance(fields, dict) else {}
 
 
+def is_hello(name: str) -> bool:
+    """Whether a file's name is that of a driver's own file.
+
+    A store may list a file that it is still writing by a longer name, such as ``hello.<nonce>-<uuid>``
+    (seen with s3proxy), as the last one: a grant for it would be for no driver.
+    """
+    return name.startswith(HELLO_PREFIX) and name[len(HELLO_PREFIX) :].isalnum()
+
+
 @dataclass(frozen=True)
 class Hello:
     """The content of a driver's own file, ``hello.<nonce>``.

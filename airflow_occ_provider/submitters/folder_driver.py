@@ -37,12 +37,12 @@ from airflow_occ_provider.driver.attempt import (
 )
 from airflow_occ_provider.driver.contract import (
     GRANT,
-    HELLO_PREFIX,
     PAYLOAD,
     REVOKED,
     Grant,
     Hello,
     digest,
+    is_hello,
 )
 from airflow_occ_provider.errors import (
     FenceError,
@@ -240,7 +240,7 @@ class DriverStart:
 def _view(folder: AttemptFiles, handle: Handle | None) -> View:
     """Look for the drivers that wait."""
     names = folder.entries()
-    of_drivers = sorted(name for name in names if name.startswith(HELLO_PREFIX) and not handle)
+    of_drivers = () if handle else sorted(filter(is_hello, names))
     hellos = tuple(Hello.from_bytes(name, folder.read(name) or b"") for name in of_drivers)
     return View(grant_of(handle) if handle else None, hellos, GRANT in names, REVOKED in names)
 

@@ -23,13 +23,13 @@ from airflow_occ_provider.driver.contract import (
     EXIT_REFUSED,
     FACTS,
     GRANT,
-    HELLO_PREFIX,
     LIFE,
     PAYLOAD,
     REVOKED,
     Hello,
     answer_to_bytes,
     digest,
+    is_hello,
 )
 from airflow_occ_provider.driver.shipped import runner_source
 from airflow_occ_provider.embedded.spark import spark_environment
@@ -102,7 +102,7 @@ class Attempt:
         )
 
     def hellos(self):
-        names = [name for name in self.folder.entries() if name.startswith(HELLO_PREFIX)]
+        names = filter(is_hello, self.folder.entries())
         return [Hello.from_bytes(name, self.folder.read(name) or b"") for name in names]
 
     def grant(self, payload=None, nonce=None):

@@ -181,6 +181,16 @@ def test_a_start_that_fails_after_a_driver_waits_changes_nothing(folder):
     assert driver.ran == PAYLOAD
 
 
+def test_a_file_that_a_store_is_still_writing_is_no_driver(folder):
+    driver = FolderDriverOfTest(folder, "n1")
+    for name in ("n1-26b255e2-82bb-4a3f-bd96-00686f9e74e5", "n1.tmp", "n1~", "n1._COPYING_", ""):
+        (folder / f"hello.{name}").write_bytes(b"")
+    service = Service(driver)
+    assert offering(folder, service).submit(lambda _: None)
+    service.join()
+    assert driver.ran == PAYLOAD
+
+
 class Clock:
     """A clock that sleeping advances, and nothing else."""
 
