@@ -43,7 +43,7 @@ $(SPARK6)/.installed: $(INSTALLED)
 	$(UV) install --quiet --python $(SPARK6) --constraint $(SPARK6)/constraints.txt --editable '.[hive]' cryptography rich --group dev
 	$(UV) check --python $(SPARK6)
 	touch $@
-demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore, storage, dynamodb; STORE=s3, gs, wasb, hdfs; SUBMITTER=yarn, kubernetes; VIA=bash, livy, emr_serverless; EXECUTOR=celery; HUDI=0.15.0, 1.0.2, 1.1.1; KEEP=1)
+demo: $(INSTALLED)  ## Two writers, one conflict, one retry, both land (LOCK=metastore, storage, dynamodb; STORE=s3, gs, wasb, hdfs; SUBMITTER=yarn, kubernetes; VIA=bash, livy, emr_serverless, emr_steps, glue; EXECUTOR=celery; HUDI=0.15.0, 1.0.2, 1.1.1; KEEP=1)
 	$(BIN)/python -m tests.demo --dags dags --lock $(LOCK) $(if $(SUBMITTER),--submitter $(SUBMITTER)) $(if $(VIA),--via $(VIA)) \
 		$(if $(EXECUTOR),--executor $(EXECUTOR)) $(if $(STORE),--store $(STORE)) $(if $(KEEP),--keep)
 

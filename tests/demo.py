@@ -33,7 +33,7 @@ from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.embedded.zookeeper import EmbeddedZookeeper
 from airflow_occ_provider.reading.saved_log import read_saved_log
-from airflow_occ_provider.via import ARGUMENTS, RUNNER
+from airflow_occ_provider.via import ARGUMENTS, FOLDER, RUNNER
 from tests.services.airflow import EmbeddedAirflow
 from tests.services.celery import CeleryAirflow
 from tests.services.dynamodb import EmbeddedDynamo
@@ -57,6 +57,7 @@ SUBMITTERS = ("spark_submit", "yarn", "kubernetes")
 # The arguments that replace those of spark-submit in the DAG.
 _SPARK_ARGUMENTS = '"driver_memory": "1g",'
 _BY_BASH = f"spark-submit --master 'local[2]' --driver-memory 1g {RUNNER} {ARGUMENTS}"
+_BY_STEP = ("spark-submit", "--master", "local[2]", "--driver-memory", "1g")
 VIAS: dict[str, tuple[str, dict[str, Any]]] = {
     "bash": (
         "airflow.providers.standard.operators.bash.BashOperator",
@@ -79,7 +80,31 @@ VIAS: dict[str, tuple[str, dict[str, Any]]] = {
             },
         },
     ),
+    "emr_steps": (
+        "airflow.providers.amazon.aws.operators.emr.EmrAddStepsOperator",
+        {
+            "steps": [
+                {
+                    "Name": "write",
+                    "ActionOnFailure": "CONTINUE",
+                    "HadoopJarStep": {
+                        "Jar": "command-runner.jar",
+                        "Args": [*_BY_STEP, RUNNER, ARGUMENTS],
+                    },
+                }
+            ]
+        },
+    ),
+    "glue": (
+        "airflow.providers.amazon.aws.operators.glue.GlueJobOperator",
+        {
+            "script_location": RUNNER,
+            "script_args": {"--scriptLocation": RUNNER, "--airflow_occ_folder": FOLDER},
+        },
+    ),
 }
+EMULATED = {"emr_serverless": "EMR Serverless", "emr_steps": "EMR", "glue": "Glue"}
+"""Those of ``VIAS`` whose service is an emulator."""
 WRITERS = ("write_a", "write_b")
 EXPECTED_TRIPS = {"a": 150, "b": 150}
 _DAG_TIMEOUT_S = 600
@@ -176,11 +201,11 @@ def _demo(dags: Path, folder: Path, args: argparse.Namespace) -> int:
                 livy = running.enter_context(EmbeddedLivy(folder / "livy"))
             connections["livy"] = livy.connection
         further: dict[str, Any] = {}
-        if args.via == "emr_serverless":
-            with _step("EMR Serverless, emulated"):
+        if args.via in EMULATED:
+            with _step(f"{EMULATED[args.via]}, emulated"):
                 emr = running.enter_context(emulated_emr(environment, stack.folder))
             connections["aws_default"] = emr.connection
-            further = {"application_id": emr.application}
+            further = emr.names[args.via]
         if args.via:
             operator, kwargs = VIAS[args.via]
             dags = _via(dags, folder / "dags", operator, {**kwargs, **further})

@@ -1,8 +1,8 @@
-"""Real Spark, Hudi and ZooKeeper: drivers that EMR Serverless and EMR's steps start.
+"""Real Spark, Hudi and ZooKeeper: drivers that EMR Serverless, EMR's steps and Glue start.
 
-EMR is moto with a ``spark-submit`` behind it, and the table is on S3A. Nothing here was run on AWS. Each
-service starts a driver that fails once more, as EMR Serverless does by its ``retryPolicy`` and a step by
-YARN's second application attempt.
+The services are moto with a ``spark-submit`` behind it, and the table is on S3A. Nothing here was run on
+AWS. Each starts a driver that fails once more, as EMR Serverless does by its ``retryPolicy``, a step by
+YARN's second application attempt, and Glue by its job's retries.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from airflow.providers.amazon.aws.operators.emr import (
     EmrAddStepsOperator,
     EmrServerlessStartJobOperator,
 )
+from airflow.providers.amazon.aws.operators.glue import GlueJobOperator
 
 from airflow_occ_provider.driver.contract import EXIT_REFUSED
 from airflow_occ_provider.embedded.s3proxy import EmbeddedS3proxy
 from airflow_occ_provider.embedded.spark import spark_environment
 from airflow_occ_provider.errors import OccError
 from airflow_occ_provider.hooks.hudi_table import open_table
-from airflow_occ_provider.via import ARGUMENTS, RUNNER
+from airflow_occ_provider.via import ARGUMENTS, FOLDER, RUNNER
 from tests.conftest import SMALL_TABLES
 from tests.services.emr import ROLE, emulated_emr
 from tests.support.observed import until
@@ -43,6 +44,10 @@ STEP = {
         "Args": ["spark-submit", RUNNER, ARGUMENTS],
     },
 }
+GLUE_RUN = {
+    "script_location": RUNNER,
+    "script_args": {"--scriptLocation": RUNNER, "--airflow_occ_folder": FOLDER},
+}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +63,7 @@ def emr(store, tmp_path, monkeypatch):
     with (tmp_path / "spark" / "conf" / "spark-defaults.conf").open("a") as conf:
         conf.write(SMALL_TABLES)
     with emulated_emr(environment, tmp_path) as emr:
-        emr.starts_of_steps = 2
+        emr.starts = 2
         monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(emr.connection))
         monkeypatch.setenv(f"AIRFLOW_CONN_{STORE_CONN_ID.upper()}", json.dumps(store.connection))
         yield emr
@@ -69,7 +74,7 @@ def table(store, tmp_path):
     return store.table(BUCKET, tmp_path.name)
 
 
-@pytest.fixture(params=[EmrServerlessStartJobOperator, EmrAddStepsOperator])
+@pytest.fixture(params=[EmrServerlessStartJobOperator, EmrAddStepsOperator, GlueJobOperator])
 def run(request, hudi_stack, emr, table, monkeypatch):
     """Return a function that makes the run of a task that writes one table."""
     monkeypatch.setenv("AIRFLOW_CONN_LOCK", json.dumps(hudi_stack.lock_connection))
@@ -77,6 +82,7 @@ def run(request, hudi_stack, emr, table, monkeypatch):
     kwargs = {
         EmrServerlessStartJobOperator: {"application_id": emr.application, **JOB_RUN},
         EmrAddStepsOperator: {"job_flow_id": emr.cluster, "steps": [STEP]},
+        GlueJobOperator: {"job_name": emr.job, **GLUE_RUN},
     }
 
     def run(name, *arguments):

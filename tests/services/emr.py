@@ -1,4 +1,4 @@
-"""EMR Serverless and EMR's steps by moto, and what moto leaves out: the work is run, on this machine.
+"""EMR Serverless, EMR's steps and Glue by moto, and what moto leaves out: the work is run here.
 
 moto accepts, lists and cancels job runs and steps, but it starts none, and ignores client tokens and
 retry policies. Here each of them is a ``spark-submit``. This is no proof of how AWS behaves.
@@ -10,6 +10,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,6 +23,8 @@ import boto3
 from moto.core.responses import ActionResult
 from moto.emr.models import emr_backends
 from moto.emrserverless import models, responses
+from moto.glue.models import FakeJobRun, glue_backends
+from moto.moto_api import state_manager
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
@@ -31,7 +34,26 @@ ACCOUNT, REGION = "123456789012", "us-east-1"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/job"
 _KEYS = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "region_name": REGION}
 _PERIOD_S = 0.05
-_ENDED = ("SUCCESS", "COMPLETED", "FAILED", "CANCELLED")
+_ENDED = ("SUCCESS", "COMPLETED", "SUCCEEDED", "FAILED", "CANCELLED")
+
+
+@dataclass
+class GlueRun:
+    """A run of Glue's job, with the names that moto's other items have."""
+
+    run: FakeJobRun
+
+    @property
+    def id(self) -> str:
+        return str(self.run.job_run_id)
+
+    @property
+    def state(self) -> str:
+        return str(self.run.status)
+
+    @state.setter
+    def state(self, state: str) -> None:
+        self.run.status = state
 
 
 @dataclass
@@ -93,22 +115,23 @@ class Work:
 
 @dataclass
 class EmulatedEmr:
-    """One application of EMR Serverless and one cluster.
+    """One application of EMR Serverless, one cluster, and one job of Glue.
 
     A cancellation is accepted, and ends nothing: how soon AWS ends a driver is not known here.
 
     :param environment: of the drivers.
     :param folder: of their logs.
-    :param starts_of_steps: how often a step's driver is started if it fails, as YARN does.
+    :param starts: how often the driver of a step or of Glue is started if it fails.
     :param work: all job runs and steps, in their order.
     """
 
     url: str
     environment: Mapping[str, str]
     folder: Path
-    starts_of_steps: int = 1
+    starts: int = 1
     application: str = ""
     cluster: str = ""
+    job: str = "tests"
     work: list[Work] = field(default_factory=list)
     busy: threading.Lock = field(default_factory=threading.Lock)
     _stopped: threading.Event = field(default_factory=threading.Event)
@@ -119,8 +142,17 @@ class EmulatedEmr:
         extra = {"endpoint_url": self.url, "region_name": REGION}
         return {"conn_type": "aws", "login": "k", "password": "s", "extra": extra}
 
+    @property
+    def names(self) -> dict[str, dict[str, str]]:
+        """What the operator of each service names, by its argument."""
+        return {
+            "emr_serverless": {"application_id": self.application},
+            "emr_steps": {"job_flow_id": self.cluster},
+            "glue": {"job_name": self.job},
+        }
+
     def create(self) -> None:
-        """Create the application and the cluster."""
+        """Create the application, the cluster and the job."""
         serverless, emr = (
             boto3.client(name, endpoint_url=self.url, **_KEYS) for name in ("emr-serverless", "emr")
         )
@@ -132,12 +164,19 @@ class EmulatedEmr:
             Name="tests", Instances={"KeepJobFlowAliveWhenNoSteps": True, "InstanceCount": 1}
         )
         self.cluster = cluster["JobFlowId"]
+        boto3.client("glue", endpoint_url=self.url, **_KEYS).create_job(
+            Name=self.job,
+            Role=ROLE,
+            Command={"Name": "glueetl"},
+            ExecutionProperty={"MaxConcurrentRuns": 9},
+        )
 
     def run_until_stopped(self) -> None:
         """Start and watch the work in this thread: a driver may end with it."""
         while not self._stopped.wait(_PERIOD_S):
             with self.busy:
                 self._add_steps()
+                self._add_glue_runs()
                 for work in self.work:
                     work.advance(self.environment)
         for work in self.work:
@@ -148,8 +187,8 @@ class EmulatedEmr:
 
     def job_run(self, token: str) -> Any:
         """Return the job run that was started with a token; ``None`` for a new one."""
-        items = models.emrserverless_backends[ACCOUNT][REGION].job_runs.get(self.application, [])
-        return next((item for item in items if item.client_token == token), None)
+        runs = models.emrserverless_backends[ACCOUNT][REGION].job_runs.values()
+        return next((item for items in runs for item in items if item.client_token == token), None)
 
     def add_job_run(self, item: Any, policy: Mapping[str, Any]) -> None:
         """Have a job run started."""
@@ -171,8 +210,19 @@ class EmulatedEmr:
             if item.id not in present:
                 assert item.jar == "command-runner.jar"
                 item.state = "PENDING"
-                work = Work(item, item.args, self._log(item), "COMPLETED", self.starts_of_steps)
-                self.work.append(work)
+                self.work.append(Work(item, item.args, self._log(item), "COMPLETED", self.starts))
+
+    def _add_glue_runs(self) -> None:
+        present = {work.item.id for work in self.work}
+        for run in glue_backends[ACCOUNT][REGION].jobs[self.job].job_runs:
+            if run.job_run_id not in present:
+                arguments = dict(run.arguments)
+                # Hadoop of this machine knows s3a alone.
+                script = arguments.pop("--scriptLocation").replace("s3://", "s3a://")
+                named = [part for argument in arguments.items() for part in argument]
+                command = ["spark-submit", script, "--JOB_NAME", self.job, *named]
+                item = GlueRun(run)
+                self.work.append(Work(item, command, self._log(item), "SUCCEEDED", self.starts))
 
     def _log(self, item: Any) -> Path:
         return self.folder / f"{item.id}.log"
@@ -210,6 +260,8 @@ def emulated_emr(environment: Mapping[str, str], folder: Path) -> Iterator[Emula
         patch.object(responses.EMRServerlessResponse, "start_job_run", start),
         patch.object(models.EMRServerlessBackend, "cancel_job_run", cancel),
     ):
+        # A run of Glue would succeed when it is asked for.
+        state_manager.set_transition("glue::job_run", {"progression": "manual", "times": sys.maxsize})
         serving.start()
         emr.create()
         running.start()
