@@ -42,6 +42,7 @@ FOLLOWED_LOGGERS = (
     "org.apache.hudi.table.action.rollback.BaseRollbackPlanActionExecutor",
 )
 LAYOUT = '{"fact": "hudi", "logger": "%c{1}", "message": "%enc{%m}{JSON}", "thread": "%enc{%t}{JSON}"}%n'
+FOLLOW_S = 1.0  # how soon it is noticed that log4j was configured anew
 START_FIELD = 19  # of /proc/PID/stat, counted from the process state, which follows the name
 MOST_FRAMES, MOST_CAUSES, MOST_OF_A_MESSAGE = 12, 20, 20_000
 REMOTE_EXCEPTION = "org.apache.hadoop.ipc.RemoteException"
@@ -215,7 +216,10 @@ def has_context(jvm):
 
 def process_of(jvm):
     """Return the process of the JVM, which is not always this one's parent."""
-    name = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getName()
+    try:
+        name = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getName()
+    except Exception:  # Py4J of Spark 3.3 does not reach the bean's class in Java 17
+        return int(jvm.java.lang.ProcessHandle.current().pid())
     return int(name.partition("@")[0])
 
 
@@ -528,21 +532,47 @@ def follow(jvm, *files):
     Each file is given with what its lines begin with.
     """
     try:
-        log4j = jvm.org.apache.logging.log4j
-        # Each class loader has a context: with userClassPathFirst, Hudi's is not Spark's.
-        for context in log4j.LogManager.getFactory().getSelector().getLoggerContexts():
-            appenders = [reporting_appender(jvm, *file) for file in files]
-            for name in FOLLOWED_LOGGERS:
-                for logger in loggers_of(log4j, context.getConfiguration(), name):
-                    logger.setLevel(log4j.Level.INFO)
-                    if logger.getName() == name or not logger.isAdditive():
-                        for appender in appenders:
-                            logger.addAppender(appender, log4j.Level.INFO, None)
-            context.updateLoggers()
+        appenders = [reporting_appender(jvm, *file) for file in files]
+        attach(jvm, appenders)
+        attached = configurations(jvm)
     except Exception as error:  # another logging library: the table still shows the outcome
         report("not_followed", reason=str(error))
         return False
+    threading.Thread(target=keep_attached, args=(jvm, appenders, attached), daemon=True).start()
     return True
+
+
+def attach(jvm, appenders):
+    """Add the appenders to Hudi's loggers, as log4j is configured now."""
+    log4j = jvm.org.apache.logging.log4j
+    # Each class loader has a context: with userClassPathFirst, Hudi's is not Spark's.
+    for context in log4j.LogManager.getFactory().getSelector().getLoggerContexts():
+        for name in FOLLOWED_LOGGERS:
+            for logger in loggers_of(log4j, context.getConfiguration(), name):
+                logger.setLevel(log4j.Level.INFO)
+                if logger.getName() == name or not logger.isAdditive():
+                    for appender in appenders:
+                        logger.addAppender(appender, log4j.Level.INFO, None)
+        context.updateLoggers()
+
+
+def keep_attached(jvm, appenders, attached):
+    """Attach the appenders again when log4j is configured anew.
+
+    Spark 4 does that when a job makes its session (seen with 4.0.1 and 4.1.0).
+    """
+    with contextlib.suppress(Exception):  # the JVM has ended
+        while True:
+            time.sleep(FOLLOW_S)
+            if configurations(jvm) - attached:
+                attach(jvm, appenders)
+                attached = configurations(jvm)
+
+
+def configurations(jvm):
+    """Return what distinguishes the configurations of log4j from later ones."""
+    contexts = jvm.org.apache.logging.log4j.LogManager.getFactory().getSelector().getLoggerContexts()
+    return {jvm.java.lang.System.identityHashCode(context.getConfiguration()) for context in contexts}
 
 
 def reporting_appender(jvm, file, line_start):

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from airflow_occ_provider.driver.contract import (
     is_hello,
 )
 from airflow_occ_provider.driver.shipped import runner_source
+from airflow_occ_provider.embedded.bundle import cache_folder
 from airflow_occ_provider.embedded.spark import spark_environment
 from airflow_occ_provider.hudi.writer.options import RULES, SPARK_SETTINGS, job_rules
 from airflow_occ_provider.in_driver import guard, session_rules
@@ -45,6 +47,7 @@ from tests.support.stores import BUCKET
 
 pytestmark = pytest.mark.real
 PATIENCE_S = 300
+INSTALL_S = 900
 
 GUARDED_JOB = """
 from pyspark.sql import SparkSession
@@ -76,11 +79,42 @@ rows.write.format("hudi").options(**options).mode("append").save(sys.argv[2])
 print("of the job")
 sys.exit(3)
 """
+LOGS_AS_HUDI = """
+import pathlib, sys
+from pyspark.sql import SparkSession
+jvm = SparkSession.builder.getOrCreate().sparkContext._jvm
+timeline = "org.apache.hudi.common.table.timeline.HoodieActiveTimeline"
+pathlib.Path(sys.argv[1]).touch()
+for second in range(600):
+    jvm.org.slf4j.LoggerFactory.getLogger(timeline).info(f"Completed [{second}__commit__INFLIGHT]")
+    jvm.java.lang.Thread.sleep(1000)
+"""
+# No bundle of Hudi for them could be had: with that of Spark 3.5 the runner is tried, and no write.
+OTHER_SPARKS = ("3.3.4", "3.4.4", "4.0.1", "4.1.0")
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
     return spark_environment(tmp_path_factory.mktemp("spark"))
+
+
+@pytest.fixture(params=OTHER_SPARKS)
+def other_spark(request, environment):
+    """The environment of another release of Spark, installed once."""
+    folder = cache_folder() / f"pyspark-{request.param}"
+    home = folder / "pyspark"
+    if not home.is_dir():
+        uv = [
+            str(Path(sys.executable).with_name("uv")),
+            "pip",
+            "install",
+            "--quiet",
+            "--target",
+            str(folder),
+        ]
+        subprocess.run([*uv, f"pyspark=={request.param}"], check=True, timeout=INSTALL_S)
+    path = os.pathsep.join([str(home / "bin"), environment["PATH"]])
+    return {**environment, "SPARK_HOME": str(home), "PYTHONPATH": str(folder), "PATH": path}
 
 
 @dataclass
@@ -275,6 +309,24 @@ def test_a_driver_whose_life_is_no_longer_extended_ends_itself(attempt, environm
     assert driver.returncode == -signal.SIGKILL, printed
     (end,) = made.facts("end")
     assert end["why"] == "its lease was not extended in time"
+
+
+@pytest.mark.nightly
+def test_the_runner_hears_and_ends_a_job_on_another_release_of_spark(attempt, other_spark, tmp_path):
+    made = attempt(LOGS_AS_HUDI, poll_s=0.2, spark={})
+    driver = made.start(other_spark, f"file:{tmp_path}/folder")
+    wait_for(made.hellos, driver)
+    (hello,) = made.hellos()
+    assert f"pyspark-{hello.details['pyspark']}" in other_spark["SPARK_HOME"]
+    made.grant()
+    wait_for((tmp_path / "begun").exists, driver)
+    wait_for(lambda: made.facts("hudi"), driver)
+    made.folder.write(REVOKED, b"")
+    printed, _ = driver.communicate(timeout=PATIENCE_S)
+    assert driver.returncode == -signal.SIGKILL, printed
+    messages = Counter(fact["message"] for fact in made.facts("hudi"))
+    assert set(messages.values()) == {1}
+    assert not made.facts("not_followed")
 
 
 @pytest.mark.parametrize("asked", [("jvm",), ("python",), ("python", "jvm")])

@@ -52,7 +52,7 @@ def dags(page):
 def commands():
     for page in PAGES:
         for text in snippets(page, "bash") if page != TUTORIAL else ():
-            for command in text.replace("\\\n", "").splitlines():
+            for command in filter(str.strip, text.replace("\\\n", "").splitlines()):
                 yield pytest.param(command, id=f"{name_of(page)}: {command}")
 
 
@@ -104,6 +104,8 @@ def test_every_command_exists(command):
         assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
     elif program == "airflow":
         assert get_parser().parse_args(arguments).func
+    elif program == "python":
+        assert (ROOT / "docs" / "how-to" / arguments[0]).is_file()
     elif program not in (*RUN_BY_DEVELOPERS, *OF_HADOOP, "aws"):
         assert arguments[0] == "install"
         assert program == "pip"
