@@ -14,6 +14,7 @@ from airflow_occ_provider.hudi.format.avro import decode
 from airflow_occ_provider.hudi.format.instant import from_naive_ms, naive_ms
 from airflow_occ_provider.reading.described import describe_instant
 from airflow_occ_provider.storage.table import HudiTable
+from tests.golden import TABLE_RELEASES
 from tests.golden.table_archive import FOLDER, unpack
 
 TABLES = sorted(path.relative_to(FOLDER).with_suffix("") for path in FOLDER.glob("*/*.zip"))
@@ -79,16 +80,19 @@ def test_the_files_of_a_writer_show_its_release_and_its_index(golden, request):
     release = tuple(map(int, name.parent.name.split(".")[:2]))
     writers = map(snapshot.operation, snapshot.timeline.pending_writes())
     for one in (one for one in writers if one.bases):
-        assert release in possible_releases(said["table"]["version"], one.stat_fields)
+        version = said["table"]["version"]
+        like = (1, 2) if release == (1, 1) and version > 6 else release  # with the same rules
+        assert like in possible_releases(version, one.stat_fields)
         assert (infer_strategy([one]) is Strategy.BUCKET_INDEX) is (name.name == "bucket_index")
     for metadata in map(snapshot.reader.commit, snapshot.timeline.completed_writes()):
         if said["table"]["version"] == 6 and metadata.stat_fields is not None:
             told = possible_releases(6, metadata.stat_fields)
-            assert set(told) == ({(1, 0), (1, 1)} if release == (1, 0) else {release})
+            alike = {(1, 0), (1, 1)}
+            assert set(told) == (alike if release in alike else {release})
 
 
 @pytest.mark.parametrize("pending", [False, True])
-@pytest.mark.parametrize("version", ["0.15.0", "1.0.2", "1.2.0"])
+@pytest.mark.parametrize("version", TABLE_RELEASES)
 def test_a_restore_names_all_that_it_took_back(tmp_path, version, pending):
     path = unpack(FOLDER / version / "restored.zip", tmp_path)
     (plan,) = path.glob(".hoodie/**/*.restore.requested")
