@@ -188,6 +188,7 @@ def test_unsigned_writes_are_found_only_beside_signed_ones():
     assert not checks(writers.unsigned_writes(dict(zip(times, (ours, ours, service), strict=True))))
     (found,) = writers.unsigned_writes(dict(zip(times, (ours, theirs, service), strict=True)))
     assert (found.instants, found.severity) == ((times[1].time,), Severity.NOTICE)
+    assert "from table version 10 on" in found.remedy
 
 
 def test_releases_that_write_by_turns_are_found():

@@ -11,6 +11,7 @@ from airflow_occ_provider.hudi.conflict.strategy import possible_releases
 from airflow_occ_provider.hudi.doctor.finding import Finding, Severity, some
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
 from airflow_occ_provider.hudi.format.instant import Instant
+from airflow_occ_provider.hudi.format.table_config import TABLE_VERSIONS
 from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, Liveness
 from airflow_occ_provider.hudi.writer.options import SIGNATURE_PREFIX
 from airflow_occ_provider.spelling import spell_time
@@ -127,7 +128,9 @@ def unsigned_writes(commits: Mapping[Instant, CommitMetadata]) -> Iterator[Findi
             unsigned,
             f"{len(unsigned)} of {len(writes)} writes are not signed ({some(unsigned)}): another "
             "program than HudiWriteOperator writes the table too",
-            "give it the options that airflow hudi conf prints; without them it rolls back live writers",
+            "give it the options that airflow hudi conf prints; without them it rolls back live "
+            "writers, and one of a newer Hudi upgrades the table, which older ones then cannot read, "
+            f"nor, from table version {TABLE_VERSIONS[-1] + 1} on, this package",
         )
 
 
