@@ -15,9 +15,9 @@ from pathlib import Path
 
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION, cache_folder
 from airflow_occ_provider.embedded.stack import EmbeddedStack
+from tests.golden import HUDI_RELEASES
 from tests.golden.log_scenarios import log_scenarios
 
-VERSIONS = ("1.2.0", "1.1.1", "1.0.2", "0.15.0")
 LOGS = Path(__file__).parent / "logs"
 _INFO_OF = re.compile(r" (?:INFO|DEBUG) ([\w$]+): ")
 _KEPT = re.compile(
@@ -68,10 +68,10 @@ def record(hudi_version: str, wanted: list[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hudi", choices=VERSIONS, help="one release; all by default")
+    parser.add_argument("--hudi", choices=HUDI_RELEASES, help="one release; all by default")
     parser.add_argument("wanted", nargs="*", help="names of scenarios; all by default")
     arguments = parser.parse_args()
-    for version in [arguments.hudi] if arguments.hudi else VERSIONS:
+    for version in [arguments.hudi] if arguments.hudi else HUDI_RELEASES:
         record(version, arguments.wanted)
 
 

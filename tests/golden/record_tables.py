@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from airflow_occ_provider.embedded.bundle import find_bundle
 from airflow_occ_provider.embedded.spark import spark_environment
-from tests.golden import TABLE_RELEASES
+from tests.golden import HUDI_RELEASES
 from tests.golden.hudi_table import GoldenTable
 from tests.golden.java_view import JavaView
 from tests.golden.scenarios import BEFORE, OLD, Scenario, scenarios
@@ -143,7 +143,7 @@ def begin(names: list[str]) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hudi", choices=TABLE_RELEASES)
+    parser.add_argument("--hudi", choices=HUDI_RELEASES)
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--archives", action="store_true", help="only complete records")
     parser.add_argument("--begin", nargs="*", choices=list(BEFORE), default=[], help=argparse.SUPPRESS)
@@ -157,7 +157,7 @@ def main() -> int:
         known = list(scenarios(arguments.hudi))
         return record_version(arguments.hudi, [n for n in known if n in (arguments.only or known)])
     command = [sys.executable, "-m", "tests.golden.record_tables", *sys.argv[1:]]
-    return max(subprocess.run([*command, "--hudi", v], check=False).returncode for v in TABLE_RELEASES)
+    return max(subprocess.run([*command, "--hudi", v], check=False).returncode for v in HUDI_RELEASES)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION
+from tests.golden import HUDI_RELEASES
 from tests.support.results import Result, results
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "versions.md"
-RELEASES = ("0.15.0", "1.0.2", "1.1.1", "1.2.0")
 BEGIN, END = "<!-- made by make golden NAME=versions -->\n", "<!-- end -->\n"
 _LOGS = Path(__file__).parent / "logs"
 
@@ -37,11 +37,11 @@ def _releases(ended: Sequence[Result]) -> str:
     for result in ended:
         cells.setdefault(result.rig, {}).setdefault(result.hudi, []).append(result)
     rows = [
-        (rig, *(_cell(by_release.get(hudi, ())) for hudi in RELEASES))
+        (rig, *(_cell(by_release.get(hudi, ())) for hudi in HUDI_RELEASES))
         for rig, by_release in sorted(cells.items())
-        if not by_release.keys().isdisjoint(RELEASES)
+        if not by_release.keys().isdisjoint(HUDI_RELEASES)
     ]
-    return _table(("", *RELEASES), [*rows, ("logs in `tests/golden`", *map(_logs, RELEASES))])
+    return _table(("", *HUDI_RELEASES), [*rows, ("logs in `tests/golden`", *map(_logs, HUDI_RELEASES))])
 
 
 def _cell(ended: Iterable[Result]) -> str:

@@ -16,7 +16,7 @@ from airflow_occ_provider.hudi.format.table_config import (
 from airflow_occ_provider.leases.rules import Mode, Owner, QueuedRequest, Request, Scope
 from airflow_occ_provider.storage.address import canonical_table, is_one_table
 from airflow_occ_provider.storage.table import HudiTable
-from tests.golden import TABLE_RELEASES
+from tests.golden import HUDI_RELEASES
 from tests.golden.table_archive import unpack
 from tests.support.write_runs import IN_PROCESS
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_a_partition_is_said(path, properties, why):
     assert why in rejection_reason(path, TableConfig(properties))
 
 
-@pytest.mark.parametrize("release", TABLE_RELEASES)
+@pytest.mark.parametrize("release", HUDI_RELEASES)
 def test_the_encoded_partitions_that_hudi_wrote_are_let_pass_and_their_values_are_not(tmp_path, release):
     unpack(GOLDEN / release / "hive_style_encoded.zip", tmp_path)
     table = HudiTable(str(tmp_path / "table"))

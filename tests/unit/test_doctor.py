@@ -21,7 +21,7 @@ from airflow_occ_provider.hudi.writer.table_options import table_options
 from airflow_occ_provider.reading import doctor
 from airflow_occ_provider.reading.doctor import examine
 from airflow_occ_provider.storage.table import HudiTable
-from tests.golden import TABLE_RELEASES
+from tests.golden import HUDI_RELEASES
 from tests.golden.table_archive import unpack
 from tests.unit.commands import run_command
 from tests.unit.timed_writes import DAY, checks, instant, write
@@ -74,7 +74,7 @@ def test_the_golden_tables_have_what_their_writers_did_and_nothing_else(golden, 
     assert {one.check for one in examine(table)} == expected
 
 
-@pytest.mark.parametrize("version", TABLE_RELEASES)
+@pytest.mark.parametrize("version", HUDI_RELEASES)
 def test_two_writers_without_a_check_are_found(version, tmp_path):
     table = HudiTable(str(unpack(FOLDER / version / "unchecked.zip", tmp_path)))
     (found,) = examine(table)
@@ -85,7 +85,7 @@ def test_two_writers_without_a_check_are_found(version, tmp_path):
     assert "OPTIMISTIC_CONCURRENCY_CONTROL" in found.remedy
 
 
-@pytest.mark.parametrize("version", TABLE_RELEASES)
+@pytest.mark.parametrize("version", HUDI_RELEASES)
 def test_the_rollback_of_a_live_writer_names_the_write_that_made_it(version, tmp_path):
     table = HudiTable(str(unpack(FOLDER / version / "rolled_back_alive.zip", tmp_path)))
     (found,) = (one for one in examine(table) if one.check == "eager_cleaner")

@@ -14,7 +14,7 @@ from airflow_occ_provider.hudi.format.avro import decode
 from airflow_occ_provider.hudi.format.instant import from_naive_ms, naive_ms
 from airflow_occ_provider.reading.described import describe_instant
 from airflow_occ_provider.storage.table import HudiTable
-from tests.golden import TABLE_RELEASES
+from tests.golden import HUDI_RELEASES
 from tests.golden.table_archive import FOLDER, unpack
 
 TABLES = sorted(path.relative_to(FOLDER).with_suffix("") for path in FOLDER.glob("*/*.zip"))
@@ -92,7 +92,7 @@ def test_the_files_of_a_writer_show_its_release_and_its_index(golden, request):
 
 
 @pytest.mark.parametrize("pending", [False, True])
-@pytest.mark.parametrize("version", TABLE_RELEASES)
+@pytest.mark.parametrize("version", HUDI_RELEASES)
 def test_a_restore_names_all_that_it_took_back(tmp_path, version, pending):
     path = unpack(FOLDER / version / "restored.zip", tmp_path)
     (plan,) = path.glob(".hoodie/**/*.restore.requested")

@@ -13,13 +13,13 @@ from airflow_occ_provider.leases.rules import Owner, QueuedRequest, Request, Sco
 from airflow_occ_provider.reading.overview import bars, moment_ms, queue_lines, read_state, zone_shift_ms
 from airflow_occ_provider.reading.table_state import Edge
 from airflow_occ_provider.storage.table import HudiTable
-from tests.golden import TABLE_RELEASES
+from tests.golden import HUDI_RELEASES
 from tests.golden.table_archive import unpack
 
 TABLES = Path(__file__).parents[1] / "golden" / "tables"
 
 
-@pytest.fixture(params=TABLE_RELEASES)
+@pytest.fixture(params=HUDI_RELEASES)
 def state_of(request, tmp_path):
     def state_of(name, since_ms=0):
         table = HudiTable(str(unpack(TABLES / request.param / f"{name}.zip", tmp_path)))
@@ -36,7 +36,7 @@ def test_a_rolled_back_write_ends_with_its_rollback_and_was_in_vain(state_of):
     assert state.writers == ()
 
 
-@pytest.mark.parametrize("release", TABLE_RELEASES)
+@pytest.mark.parametrize("release", HUDI_RELEASES)
 @pytest.mark.parametrize("action", ["rollback", "restore"])
 def test_a_write_that_is_named_again_ends_with_its_first_rollback(release, action, tmp_path):
     table = unpack(TABLES / release / "rolled_back_alive.zip", tmp_path)
@@ -61,7 +61,7 @@ def test_what_a_rolled_back_write_lost_counts_from_the_first_moment_on(state_of)
     assert state.lost_ms == lost.lost_ms - 100
 
 
-@pytest.mark.parametrize("release", TABLE_RELEASES)
+@pytest.mark.parametrize("release", HUDI_RELEASES)
 def test_what_a_dead_writer_lost_counts_from_the_first_moment_to_its_last_tick(release, tmp_path):
     table = unpack(TABLES / release / "live_direct.zip", tmp_path)
     first, *_ = (
@@ -131,7 +131,7 @@ def test_a_requested_time_that_is_no_date_is_no_moment(time):
     assert moment_ms(time) is None
 
 
-@pytest.mark.parametrize("release", TABLE_RELEASES)
+@pytest.mark.parametrize("release", HUDI_RELEASES)
 def test_instants_without_a_date_count_for_no_zone_and_begin_with_their_file(release, tmp_path):
     table = unpack(TABLES / release / "operations.zip", tmp_path)
     snapshot = HudiTable(str(table / ".hoodie" / "metadata")).snapshot()
@@ -144,7 +144,7 @@ def test_instants_without_a_date_count_for_no_zone_and_begin_with_their_file(rel
     }
 
 
-@pytest.mark.parametrize("release", TABLE_RELEASES)
+@pytest.mark.parametrize("release", HUDI_RELEASES)
 def test_a_rolled_back_instant_without_a_date_is_left_out(release, tmp_path):
     table = unpack(TABLES / release / "rolled_back_alive.zip", tmp_path)
     for file in table.glob(".hoodie/**/*.rollback"):

@@ -28,7 +28,7 @@ from airflow_occ_provider.ui.view import (
     TablesPage,
 )
 from airflow_occ_provider.ui.words import margin
-from tests.golden import TABLE_RELEASES
+from tests.golden import HUDI_RELEASES
 from tests.golden.table_archive import unpack
 from tests.support.table_pages import HOME, NOW, known, page, with_queue
 from tests.unit.rendered import as_html
@@ -40,7 +40,7 @@ FINDINGS = (
 )
 
 
-@pytest.fixture(params=TABLE_RELEASES)
+@pytest.fixture(params=HUDI_RELEASES)
 def golden(request, tmp_path):
     def golden(name, queue=()):
         table = HudiTable(str(unpack(TABLES / request.param / f"{name}.zip", tmp_path)))

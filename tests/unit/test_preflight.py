@@ -27,7 +27,7 @@ from airflow_occ_provider.task.run import open_journal
 from airflow_occ_provider.triggers.driver import HudiDriverTrigger
 from airflow_occ_provider.triggers.heartbeat import HudiHeartbeatTrigger
 from airflow_occ_provider.triggers.lease import HudiAdmissionTrigger
-from tests.golden import TABLE_RELEASES
+from tests.golden import HUDI_RELEASES
 from tests.golden.table_archive import unpack
 from tests.support.hand_made_tables import SIGNATURE, T0, T1, T2, C, add
 from tests.support.policies import with_policy
@@ -102,7 +102,7 @@ def waits(task, call, *arguments):
     return getattr(task, deferred.value.method_name), trigger
 
 
-@pytest.mark.parametrize("release", TABLE_RELEASES)
+@pytest.mark.parametrize("release", HUDI_RELEASES)
 def test_what_certainly_touches_a_partition_counts_and_new_records_alone_do_not(release, tmp_path):
     path = unpack(GOLDEN / release / "live_direct.zip", tmp_path)
     table = HudiTable(str(path))
@@ -121,7 +121,7 @@ def test_what_certainly_touches_a_partition_counts_and_new_records_alone_do_not(
     assert found(table, "p0", "p1") == (overwrite,)
 
 
-@pytest.mark.parametrize("release", TABLE_RELEASES)
+@pytest.mark.parametrize("release", HUDI_RELEASES)
 def test_a_pending_clustering_of_a_partition_counts_whether_a_process_runs_it_or_not(release, tmp_path):
     table = HudiTable(str(unpack(GOLDEN / release / "clustering.zip", tmp_path)))
     inflight, planned = (one.time for one in pending_plans(table.snapshot(), Service.CLUSTERING, RULE))

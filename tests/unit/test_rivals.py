@@ -13,7 +13,7 @@ from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.hudi.writer.table_service import Service
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.writers import pending_plans
-from tests.golden import TABLE_RELEASES
+from tests.golden import HUDI_RELEASES
 from tests.golden.table_archive import unpack
 from tests.support.hand_made_tables import T0, T1, T2, C, add, begin
 from tests.support.residue import beat
@@ -51,7 +51,7 @@ def test_a_rival_that_hudi_named_is_waited_for_while_it_is_pending_and_no_other(
     assert rivals(table, named) == ()
 
 
-@pytest.mark.parametrize("release", TABLE_RELEASES)
+@pytest.mark.parametrize("release", HUDI_RELEASES)
 def test_a_pending_clustering_of_the_same_partitions_is_a_rival(release, tmp_path):
     table = HudiTable(str(unpack(GOLDEN / release / "clustering.zip", tmp_path)))
     first, second = (one.time for one in pending_plans(table.snapshot(), Service.CLUSTERING, RULE))

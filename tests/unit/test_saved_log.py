@@ -16,8 +16,8 @@ from airflow.cli.cli_parser import get_parser
 from airflow_occ_provider.attempts.outcome import Failure, Outcome, sentence
 from airflow_occ_provider.embedded.bundle import HUDI_VERSION
 from airflow_occ_provider.reading.saved_log import read_saved_log as read
+from tests.golden import HUDI_RELEASES
 from tests.golden.log_scenarios import log_scenarios
-from tests.golden.record_logs import VERSIONS
 from tests.unit.recorded_logs import (
     CAUSE,
     CONFLICT,
@@ -35,7 +35,7 @@ ILLEGAL = "java.lang.IllegalArgumentException"
 T = "20261121092507982"
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", HUDI_RELEASES)
 def test_every_scenario_is_recorded(version):
     default = version == HUDI_VERSION
     folder = LOGS if default else LOGS / version

@@ -45,7 +45,7 @@ from airflow_occ_provider.operators.hudi_table_service import (
 from airflow_occ_provider.operators.task_run import defer
 from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.writers import pending_plans, signed_plans
-from tests.golden import TABLE_RELEASES
+from tests.golden import HUDI_RELEASES
 from tests.golden.table_archive import unpack
 from tests.support.memory_store import MemoryStore
 from tests.support.policies import with_policy
@@ -209,7 +209,7 @@ def test_the_steps_free_before_they_run_and_run_before_they_plan():
     [
         *(
             pair
-            for release in TABLE_RELEASES
+            for release in HUDI_RELEASES
             for pair in (
                 (f"{release}/clustering", CLUSTERING, [("INFLIGHT", ("p1",)), ("REQUESTED", ("p2",))]),
                 (f"{release}/clustering", COMPACTION, []),

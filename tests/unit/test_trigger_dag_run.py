@@ -23,7 +23,7 @@ from airflow_occ_provider.assets.consumers import CHECKPOINT_KEY, Consumer, cons
 from airflow_occ_provider.errors import ConfigurationError, DagRunNotStartedError, StateStoreError
 from airflow_occ_provider.operators.hudi_trigger_dag_run import HudiTriggerDagRunOperator
 from airflow_occ_provider.storage.table import HudiTable
-from tests.golden import TABLE_RELEASES
+from tests.golden import HUDI_RELEASES
 from tests.golden.table_archive import unpack
 from tests.support.commit_triggers import C, T, complete
 from tests.support.incremental_reads import AssetState
@@ -277,7 +277,7 @@ def dies(*_):
     raise StateStoreError("the worker dies")
 
 
-@pytest.mark.parametrize("release", TABLE_RELEASES)
+@pytest.mark.parametrize("release", HUDI_RELEASES)
 @pytest.mark.parametrize("begins", ["event", "earliest"])
 def test_commits_that_are_archived_since_a_first_run_without_a_table_have_runs(
     tmp_path, airflow, start, release, begins

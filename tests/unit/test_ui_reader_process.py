@@ -18,7 +18,7 @@ from airflow_occ_provider.ui import reader_process
 from airflow_occ_provider.ui.known_tables import TableSource
 from airflow_occ_provider.ui.reader_process import ReaderProcess
 from airflow_occ_provider.ui.table_readers import LocalReaders
-from tests.golden import TABLE_RELEASES
+from tests.golden import HUDI_RELEASES
 from tests.golden.table_archive import unpack
 from tests.support.suspended import suspend
 
@@ -31,7 +31,7 @@ def sources(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
     paths = {
         release: str(unpack(TABLES / release / "early_conflict.zip", folder / release))
-        for release in TABLE_RELEASES
+        for release in HUDI_RELEASES
     }
     return [TableSource(release, path, None, "") for release, path in paths.items()]
 

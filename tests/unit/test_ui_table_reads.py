@@ -35,7 +35,7 @@ from airflow_occ_provider.ui.compose import attempts_of, known_table
 from airflow_occ_provider.ui.known_tables import TableSource
 from airflow_occ_provider.ui.shared_read import SharedRead, SharedValue, problem_of
 from airflow_occ_provider.ui.table_reads import TableReading, TableReads
-from tests.golden import TABLE_RELEASES
+from tests.golden import HUDI_RELEASES
 from tests.golden.table_archive import unpack
 from tests.stalls.store import StallingFileSystem
 from tests.support.memory_store import MemoryStore
@@ -45,7 +45,7 @@ REQUEST_S = 0.2
 AWAY = LockUnreachableError("zk1:2181 is away", remedy="start it")
 
 
-@pytest.fixture(params=TABLE_RELEASES)
+@pytest.fixture(params=HUDI_RELEASES)
 def source(request, tmp_path):
     path = str(unpack(TABLES / request.param / "early_conflict.zip", tmp_path))
     return TableSource("early", path, None, "lock")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.golden.record_versions import PAGE, RELEASES, page
+from tests.golden import HUDI_RELEASES
+from tests.golden.record_versions import PAGE, page
 from tests.support.results import Result, add_result, results
 
 
@@ -34,7 +35,7 @@ def test_runs_of_a_release_are_added_up_and_a_wrong_run_stays_visible():
     ]
     lines = page(PAGE.read_text(), ended).splitlines()
     (row,) = (line for line in lines if line.startswith("| faults |"))
-    cells = dict(zip(("", *RELEASES), row.split("|")[1:-1], strict=True))
+    cells = dict(zip(("", *HUDI_RELEASES), row.split("|")[1:-1], strict=True))
     assert cells["1.0.2"].strip() == "1 of 60 wrong"
     assert cells["0.15.0"].strip() == "not run"
     assert "| 2026-01-03 | 0.15.0+1.0.2 | mixed | 9 | 0 of 30 | |" in lines
