@@ -330,7 +330,8 @@ class _Ended:
 
         The missing record of the check proves that only between the record of the request and that of
         the commit: a job, or its site, may configure log4j anew in the middle of a write, and nothing is
-        recorded; and a process that continues an attempt may read the end of the log only.
+        recorded until the runner notices it, which it reports; and a process that continues an attempt
+        may read the end of the log only.
 
         :param commits: of the attempt's work.
         """

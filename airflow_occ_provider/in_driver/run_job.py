@@ -43,6 +43,7 @@ FOLLOWED_LOGGERS = (
 )
 LAYOUT = '{"fact": "hudi", "logger": "%c{1}", "message": "%enc{%m}{JSON}", "thread": "%enc{%t}{JSON}"}%n'
 FOLLOW_S = 1.0  # how soon it is noticed that log4j was configured anew
+MOST_FAILURES = 10
 START_FIELD = 19  # of /proc/PID/stat, counted from the process state, which follows the name
 MOST_FRAMES, MOST_CAUSES, MOST_OF_A_MESSAGE = 12, 20, 20_000
 REMOTE_EXCEPTION = "org.apache.hadoop.ipc.RemoteException"
@@ -533,46 +534,57 @@ def follow(jvm, *files):
     """
     try:
         appenders = [reporting_appender(jvm, *file) for file in files]
-        attach(jvm, appenders)
-        attached = configurations(jvm)
+        followed = attach(jvm, appenders)
     except Exception as error:  # another logging library: the table still shows the outcome
         report("not_followed", reason=str(error))
         return False
-    threading.Thread(target=keep_attached, args=(jvm, appenders, attached), daemon=True).start()
+    arguments = (jvm, appenders, followed)
+    threading.Thread(target=follow_again, args=arguments, daemon=True, name="follow").start()
     return True
 
 
 def attach(jvm, appenders):
-    """Add the appenders to Hudi's loggers, as log4j is configured now."""
+    """Add the appenders to Hudi's loggers; return which configurations of log4j have them."""
     log4j = jvm.org.apache.logging.log4j
-    # Each class loader has a context: with userClassPathFirst, Hudi's is not Spark's.
-    for context in log4j.LogManager.getFactory().getSelector().getLoggerContexts():
+    numbers = set()
+    for context, configuration, number in configurations(jvm):
         for name in FOLLOWED_LOGGERS:
-            for logger in loggers_of(log4j, context.getConfiguration(), name):
+            for logger in loggers_of(log4j, configuration, name):
                 logger.setLevel(log4j.Level.INFO)
                 if logger.getName() == name or not logger.isAdditive():
                     for appender in appenders:
                         logger.addAppender(appender, log4j.Level.INFO, None)
         context.updateLoggers()
+        numbers.add(number)
+    return numbers
 
 
-def keep_attached(jvm, appenders, attached):
-    """Attach the appenders again when log4j is configured anew.
+def follow_again(jvm, appenders, followed):
+    """Attach the appenders, and the guard's filter, whenever log4j was configured anew.
 
-    Spark 4 does that when a job makes its session (seen with 4.0.1 and 4.1.0).
+    A job may do that, and Spark 4 does when a job makes its session (seen with 4.0.1 and 4.1.0).
     """
-    with contextlib.suppress(Exception):  # the JVM has ended
-        while True:
-            time.sleep(FOLLOW_S)
-            if configurations(jvm) - attached:
-                attach(jvm, appenders)
-                attached = configurations(jvm)
+    failures = 0
+    while failures < MOST_FAILURES:  # then the JVM has ended
+        time.sleep(FOLLOW_S)
+        try:
+            if {number for _, _, number in configurations(jvm)} - followed:
+                report("followed_again")  # before: a record may be missing
+                followed = attach(jvm, appenders)
+                for guard in GUARD:
+                    guard.check_log_too()
+            failures = 0
+        except Exception:  # of a configuration that changes meanwhile too
+            failures += 1
 
 
 def configurations(jvm):
-    """Return what distinguishes the configurations of log4j from later ones."""
+    """Return the contexts of log4j, their configurations, and the numbers that tell these apart."""
+    # Each class loader has a context: with userClassPathFirst, Hudi's is not Spark's.
     contexts = jvm.org.apache.logging.log4j.LogManager.getFactory().getSelector().getLoggerContexts()
-    return {jvm.java.lang.System.identityHashCode(context.getConfiguration()) for context in contexts}
+    pairs = [(context, context.getConfiguration()) for context in contexts]
+    number = jvm.java.lang.System.identityHashCode
+    return [(context, configuration, number(configuration)) for context, configuration in pairs]
 
 
 def reporting_appender(jvm, file, line_start):

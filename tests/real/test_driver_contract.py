@@ -89,6 +89,17 @@ for second in range(600):
     jvm.org.slf4j.LoggerFactory.getLogger(timeline).info(f"Completed [{second}__commit__INFLIGHT]")
     jvm.java.lang.Thread.sleep(1000)
 """
+CONFIGURES_LOG4J = """
+from pyspark.sql import SparkSession
+jvm = SparkSession.builder.getOrCreate().sparkContext._jvm
+context = jvm.org.apache.logging.log4j.LogManager.getContext(False)
+context.reconfigure()
+assert context.getConfiguration().getFilter() is None
+while context.getConfiguration().getFilter() is None:
+    jvm.java.lang.Thread.sleep(100)
+timeline = "org.apache.hudi.common.table.timeline.HoodieActiveTimeline"
+jvm.org.slf4j.LoggerFactory.getLogger(timeline).info("Completed [1__commit__INFLIGHT]")
+"""
 # No bundle of Hudi for them could be had: with that of Spark 3.5 the runner is tried, and no write.
 OTHER_SPARKS = ("3.3.4", "3.4.4", "4.0.1", "4.1.0")
 
@@ -229,6 +240,7 @@ def test_of_two_drivers_the_granted_one_runs_and_reports_and_the_other_leaves(
     kinds = [fact["fact"] for fact in made.facts()]
     assert kinds[0] == "granted"
     assert kinds.index("protected") < kinds.index("hudi") < kinds.index("end") == len(kinds) - 1
+    assert "followed_again" not in kinds
     (end,) = made.facts("end")
     assert end["exit_code"] == 3
     assert any("Completed [" in fact["message"] for fact in made.facts("hudi"))
@@ -309,6 +321,20 @@ def test_a_driver_whose_life_is_no_longer_extended_ends_itself(attempt, environm
     assert driver.returncode == -signal.SIGKILL, printed
     (end,) = made.facts("end")
     assert end["why"] == "its lease was not extended in time"
+
+
+def test_hudi_is_heard_again_and_its_commits_filtered_once_log4j_is_configured_anew(
+    attempt, environment, tmp_path
+):
+    guarded = {"program": Path(guard.__file__).read_text(), "tables": [str(tmp_path / "t")]}
+    made = attempt(CONFIGURES_LOG4J, guard=guarded)
+    driver = made.start(environment, f"file:{tmp_path}/folder")
+    wait_for(made.hellos, driver)
+    made.grant()
+    printed, _ = driver.communicate(timeout=PATIENCE_S)
+    assert driver.returncode == 0, printed
+    assert len(made.facts("followed_again")) == 1
+    assert [fact["message"] for fact in made.facts("hudi")] == ["Completed [1__commit__INFLIGHT]"]
 
 
 @pytest.mark.nightly

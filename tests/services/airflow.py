@@ -161,18 +161,18 @@ class EmbeddedAirflow(EmbeddedService):
         self.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
         run_id = f"manual__{datetime.now(UTC).isoformat()}_{secrets.token_hex(4)}"
         body = {"dag_run_id": run_id, "logical_date": None, "conf": conf or {}, **more}
-        for _ in range(_TRIES):
+        for number in range(_TRIES):
             try:
                 self.call("POST", f"/dags/{dag_id}/dagRuns", body)
             except EmbeddedError as error:
-                refused = error
-                if " 409" in str(error):  # a busy server carried an earlier request out
+                problem = error
+                if "timed out" in str(error):
+                    continue
+                if number and " 409" in str(error):  # a request that was not answered was carried out
                     return run_id
-                if "timed out" not in str(error):
-                    break
-            else:
-                return run_id
-        raise refused
+                break
+            return run_id
+        raise problem
 
     def has_dag(self, dag_id: str) -> bool:
         """Whether the DAG processor has loaded the DAG."""

@@ -270,6 +270,7 @@ def emulated_emr(environment: Mapping[str, str], folder: Path) -> Iterator[Emula
         finally:
             emr.stop()
             running.join()
+            state_manager.unset_transition("glue::job_run")
             server.shutdown()
             serving.join()
             server.server_close()

@@ -56,8 +56,10 @@ def transaction(step, instant):
     hudi("State change %s Option{val=[==>%s__commit__INFLIGHT]}" % (step, instant), "TransactionManager")
 
 
-def write(instant, table, heard=True, checked=True):
+def write(instant, table, heard=True, checked=True, followed_again=False):
     begin(instant, table)
+    if followed_again:
+        fact("followed_again")
     tell = hudi if heard else (lambda *_: None)
     path = pathlib.Path(table, "p=1", f"f1-0_1-0_{instant}.parquet")
     path.parent.mkdir(exist_ok=True)
@@ -103,6 +105,8 @@ for step, *given in plan:
         write(*given)
     elif step == "write_unheard":  # log4j is configured anew once the write has begun
         write(*given, heard=False)
+    elif step == "write_heard_again":  # the check is in a gap, after which the runner hears Hudi again
+        write(*given, checked=False, followed_again=True)
     elif step == "write_unchecked":  # the job changes its concurrency mode, where no rule sees it
         write(*given, checked=False)
     elif step == "conflict":

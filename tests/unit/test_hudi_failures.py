@@ -265,7 +265,7 @@ CASES = {
             "java.lang.ClassCastException",
             ["at org.apache.hudi.common.table.log.block.HoodieDeleteBlock.deserialize(X.java:168)"],
         ),
-        Outcome.MISCONFIGURATION,
+        Outcome.UNKNOWN,
         "spark.driver.extraClassPath",
     ),
     "the same, as Java 8 says it": (
@@ -275,7 +275,7 @@ CASES = {
             "java.lang.ClassCastException",
             ["at org.apache.hudi.common.table.log.block.HoodieDeleteBlock.deserialize(X.java:160)"],
         ),
-        Outcome.MISCONFIGURATION,
+        Outcome.UNKNOWN,
         "spark.driver.extraClassPath",
     ),
     "direct markers without ZooKeeper": (

@@ -86,3 +86,8 @@ def test_a_conflict_with_a_rollback_names_no_other_writer(scripted):
 def test_a_commit_is_not_called_unchecked_if_hudis_records_stopped_before_it(scripted):
     scripted.plan(("write_unheard", T1), ("end", 0))
     assert scripted.run()["instant"] == T1
+
+
+def test_a_commit_is_not_called_unchecked_if_the_check_may_be_in_a_gap_of_the_records(scripted):
+    scripted.plan(("write_heard_again", T1), ("end", 0))
+    assert scripted.run()["instant"] == T1

@@ -44,6 +44,7 @@ def test_a_write_that_is_named_again_ends_with_its_first_rollback(release, actio
     for file in table.glob(".hoodie/**/*.rollback*"):
         modified = file.stat().st_mtime_ns + 3_600 * 10**9
         again = file.with_name(file.name.replace("2026", "2027", 1).replace("rollback", action))
+        assert again != file
         again.write_bytes(file.read_bytes())
         os.utime(again, ns=(modified, modified))
     after = read_state(HudiTable(str(table)), None, 0)[0]

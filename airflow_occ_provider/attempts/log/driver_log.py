@@ -363,7 +363,7 @@ class DriverLog:
                 self.fatal = fatal_chain(fact)
                 for line in self.fatal.lines:
                     self.instants.feed_error(line)
-            case "left_out":  # the check of a write may be among them
+            case "left_out" | "followed_again":  # the check of a write may be among what is missing
                 self.instants.has_other_checks = True
             case "end":
                 self.end = int(fact.get("exit_code", 1))

@@ -460,7 +460,7 @@ _JOBS = (
     ),
     # Avro looks for a record's class by its own loader, which has no jars of spark.jars (hudi#13410).
     _row(
-        Outcome.MISCONFIGURATION,
+        Outcome.UNKNOWN,
         r"java\.lang\.ClassCastException: .* cannot be cast to (?:class )?org\.apache\.hudi\.avro\.",
         "Give Hudi's jar to the class path of the driver and the executors (spark.driver.extraClassPath "
         "and spark.executor.extraClassPath, or the folder jars of Spark) in place of spark.jars, --jars "
