@@ -544,7 +544,7 @@ def follow(jvm, *files):
 
 
 def attach(jvm, appenders):
-    """Add the appenders to Hudi's loggers; return which configurations of log4j have them."""
+    """Add the appenders to Hudi's loggers; return the configurations' numbers."""
     log4j = jvm.org.apache.logging.log4j
     numbers = set()
     for context, configuration, number in configurations(jvm):
@@ -560,7 +560,7 @@ def attach(jvm, appenders):
 
 
 def follow_again(jvm, appenders, followed):
-    """Attach the appenders, and the guard's filter, whenever log4j was configured anew.
+    """Attach the appenders and the guard's filter whenever log4j is configured anew.
 
     A job may do that, and Spark 4 does when a job makes its session (seen with 4.0.1 and 4.1.0).
     """
@@ -579,7 +579,7 @@ def follow_again(jvm, appenders, followed):
 
 
 def configurations(jvm):
-    """Return the contexts of log4j, their configurations, and the numbers that tell these apart."""
+    """Return log4j's contexts, each with its configuration and the number of that."""
     # Each class loader has a context: with userClassPathFirst, Hudi's is not Spark's.
     contexts = jvm.org.apache.logging.log4j.LogManager.getFactory().getSelector().getLoggerContexts()
     pairs = [(context, context.getConfiguration()) for context in contexts]

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -78,32 +78,64 @@ with DAG("prove_on_aws", schedule=None):
     write("create", 0) >> [write("write_a", prove["overlap"]), write("write_b", prove["overlap"])]
 """
 RUN = "prove"
+JARS = "/usr/lib/hudi/hudi-spark-bundle.jar,/usr/lib/hudi/hudi-aws-bundle.jar"
+CONNECTIONS = ("AIRFLOW_CONN_AWS_DEFAULT", "AIRFLOW_CONN_HUDI_LOCK_DEFAULT")
+_COMMITS = 3
 _PERIOD_S = 10
-_PATIENCE_S = 3600
+_REQUEST_S = 60
 _ENDED = ("success", "failed")
+_APPLICATION_ENDED = ("CREATED", "STOPPED")
+_LIVE_RUNS = ("SUBMITTED", "PENDING", "SCHEDULED", "RUNNING")
 
 
 def main() -> int:
-    """Run it; return 1 unless both writers committed and one of them had lost a conflict."""
+    """Run the two writers; return 1 unless it is proven what they show."""
     arguments = _arguments()
-    with tempfile.TemporaryDirectory(prefix="prove_on_aws_") as scratch, ExitStack() as made:
-        folder = Path(scratch)
-        application = arguments.application or made.enter_context(_application(arguments))
-        made.enter_context(_lease_table(arguments))
-        environment = _environment(arguments, application, folder)
-        began_s = time.time()
-        with _airflow(folder, environment):
-            state = _run(environment)
-        report = list(_report(arguments, folder, environment, time.time() - began_s))
-        lost = [line for line in report if "Outcome: " in line and "conflict" in line]
-        verdict = "PROVEN" if state == "success" and lost else f"NOT PROVEN: the run ended as {state}"
-        if state == "success" and not lost:
-            verdict += ", but no writer lost a conflict: give a longer --overlap"
-        text = re.sub(r"\b\d{12}\b", "<account>", "\n".join([*report, verdict]))
-    print(text)
-    Path("prove_on_aws.txt").write_text(text + "\n")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(1))
+    with ExitStack() as resources:
+        scratch = tempfile.TemporaryDirectory(prefix="prove_on_aws_", ignore_cleanup_errors=True)
+        folder = Path(resources.enter_context(scratch))
+        report, problem = [], "it was interrupted"
+        try:
+            application = arguments.application or resources.enter_context(_application(arguments))
+            resources.enter_context(_lease_table(arguments))
+            environment = _environment(arguments, application, folder)
+            began_s = time.monotonic()
+            with _airflow(folder, environment) as airflow:
+                state = _run(environment, airflow, began_s + arguments.patience)
+            problem = "" if state == "success" else f"the run ended as {state}"
+            report = list(_report(arguments, folder, environment, time.monotonic() - began_s))
+        except Exception as error:  # noqa: BLE001 - told in the report
+            problem = f"{type(error).__name__}: {error}"
+        finally:
+            problem = problem or _missing(report)
+            if problem:
+                report += ["== Airflow", *_tail(folder / "standalone.log")]
+            verdict = f"NOT PROVEN: {problem}" if problem else "PROVEN"
+            text = without_account("\n".join([*report, verdict]))
+            print(text)
+            Path("prove_on_aws.txt").write_text(text + "\n")
     print(f"\nSend prove_on_aws.txt. The table is left: aws s3 rm --recursive {arguments.table}")
-    return 0 if verdict == "PROVEN" else 1
+    return 1 if problem else 0
+
+
+def without_account(text: str) -> str:
+    """Return a text without numbers of accounts and names of keys."""
+    return re.sub(r"(?<!\d)\d{12}(?!\d)|\b(?:AKIA|ASIA)\w{16}\b", "<account>", text)
+
+
+def _missing(report: Iterable[str]) -> str:
+    """Return what a successful run does not show; empty if it shows all."""
+    lines = list(report)
+    if not any("Outcome: " in line and "conflict" in line for line in lines):
+        return "no writer lost a conflict: give a longer --overlap"
+    commits = sum(bool(re.search(r"\| commit +\| COMPLETED", line)) for line in lines)
+    return "" if commits == _COMMITS else f"the timeline shows {commits} commits, not {_COMMITS}"
+
+
+def _tail(log: Path) -> list[str]:
+    return log.read_text(errors="replace").splitlines()[-30:] if log.exists() else []
 
 
 def _arguments() -> argparse.Namespace:
@@ -114,12 +146,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--application", default="", help="of EMR Serverless; by default a new one")
     parser.add_argument("--release", default="emr-7.12.0", help="of a new application")
     parser.add_argument("--lease-table", default="airflow_occ_prove", help="of DynamoDB, is created")
-    parser.add_argument(
-        "--jars", default="/usr/lib/hudi/hudi-spark-bundle.jar,/usr/lib/hudi/hudi-aws-bundle.jar"
-    )
+    parser.add_argument("--jars", default=JARS, help="Hudi's, in the image of the release")
     parser.add_argument(
         "--overlap", type=int, default=120, help="seconds that each write takes at least"
     )
+    parser.add_argument("--patience", type=int, default=3600, help="seconds for the whole run")
     return parser.parse_args()
 
 
@@ -131,21 +162,27 @@ def _client(arguments: argparse.Namespace, service: str) -> Any:
 def _application(arguments: argparse.Namespace) -> Iterator[str]:
     """Create an application of EMR Serverless for the time of a ``with`` block."""
     emr = _client(arguments, "emr-serverless")
-    made = emr.create_application(name="airflow-occ-prove", releaseLabel=arguments.release, type="SPARK")
-    application = str(made["applicationId"])
+    answer = emr.create_application(
+        name="airflow-occ-prove", releaseLabel=arguments.release, type="SPARK"
+    )
+    application = str(answer["applicationId"])
     try:
         yield application
     finally:
-        emr.stop_application(applicationId=application)
-        deadline = time.monotonic() + _PATIENCE_S
-        while emr.get_application(applicationId=application)["application"]["state"] not in (
-            "STOPPED",
-            "CREATED",
-        ):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"application {application} does not stop: delete it by hand")
-            time.sleep(_PERIOD_S)
+        for run in emr.list_job_runs(applicationId=application)["jobRuns"]:
+            if run["state"] in _LIVE_RUNS:
+                emr.cancel_job_run(applicationId=application, jobRunId=run["id"])
+        deadline = time.monotonic() + arguments.patience
+        while (state := _state(emr, application)) not in _APPLICATION_ENDED:
+            if state == "STARTED":
+                with suppress(emr.exceptions.ValidationException):  # a run is still being cancelled
+                    emr.stop_application(applicationId=application)
+            _pause(deadline, f"application {application} is {state}: delete it by hand")
         emr.delete_application(applicationId=application)
+
+
+def _state(emr: Any, application: str) -> str:
+    return str(emr.get_application(applicationId=application)["application"]["state"])
 
 
 @contextmanager
@@ -167,20 +204,21 @@ def _lease_table(arguments: argparse.Namespace) -> Iterator[None]:
 
 
 def _environment(arguments: argparse.Namespace, application: str, folder: Path) -> dict[str, str]:
-    """Return the environment of Airflow; a connection that is in this process's is kept."""
+    """Return the environment of Airflow, which shares nothing with another one of this host."""
     dags = folder / "dags"
     dags.mkdir()
     (dags / "prove.py").write_text(DAGS)
     (folder / "job.py").write_text(JOB)
-    jars = f" --conf spark.jars={arguments.jars}" if arguments.jars else ""
-    serializer = "--conf spark.serializer=org.apache.spark.serializer.KryoSerializer"
+    settings = {"spark.serializer": "org.apache.spark.serializer.KryoSerializer"}
+    if arguments.jars:
+        settings["spark.jars"] = arguments.jars
     prove = {
         "job": str(folder / "job.py"),
         "table": arguments.table,
         "role": arguments.role,
         "application": application,
         "overlap": arguments.overlap,
-        "parameters": serializer + jars,
+        "parameters": " ".join(f"--conf {key}={value}" for key, value in settings.items()),
     }
     region = {"region_name": arguments.region}
     lock = {
@@ -192,10 +230,15 @@ def _environment(arguments: argparse.Namespace, application: str, folder: Path) 
     return {
         "AIRFLOW_CONN_AWS_DEFAULT": json.dumps({"conn_type": "aws", "extra": region}),
         "AIRFLOW_CONN_HUDI_LOCK_DEFAULT": json.dumps(lock),
-        **os.environ,
+        **{
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("AIRFLOW") or name in CONNECTIONS
+        },
         "AIRFLOW_HOME": str(folder),
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow.db?timeout=300",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
         "AIRFLOW__API__HOST": "127.0.0.1",
@@ -207,7 +250,7 @@ def _environment(arguments: argparse.Namespace, application: str, folder: Path) 
 
 
 @contextmanager
-def _airflow(folder: Path, environment: dict[str, str]) -> Iterator[None]:
+def _airflow(folder: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run Airflow for the time of a ``with`` block."""
     with (folder / "standalone.log").open("wb") as log:
         process = subprocess.Popen(
@@ -218,59 +261,59 @@ def _airflow(folder: Path, environment: dict[str, str]) -> Iterator[None]:
             start_new_session=True,
         )
         try:
-            yield
+            yield process
         finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_REQUEST_S)
+            with suppress(ProcessLookupError):  # what it has left
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def _run(environment: dict[str, str]) -> str:
-    """Start the run of the DAG, and return the state in which it ends."""
-    url, deadline = environment["PROVE_ON_AWS_URL"], time.monotonic() + _PATIENCE_S
-    while not _has_dag(url):
-        _pause(deadline, "Airflow has not read the DAG")
-    _call(url, "PATCH", "", {"is_paused": False})
-    _call(url, "POST", "/dagRuns", {"dag_run_id": RUN, "logical_date": None})
-    shown = ""
-    while True:
-        state = str(_call(url, "GET", f"/dagRuns/{RUN}")["state"])
-        if state != shown:
+def _run(environment: dict[str, str], airflow: subprocess.Popen[bytes], deadline: float) -> str:
+    """Start the run of the DAG, and return the state in which it ends.
+
+    A request that fails is made again until the deadline: the run has one id.
+    """
+    url, state = environment["PROVE_ON_AWS_URL"], "not started"
+    while state not in _ENDED:
+        if airflow.poll() is not None:
+            raise RuntimeError("Airflow has ended")
+        before = state
+        with suppress(requests.RequestException, KeyError, ValueError):
+            state = _call(url, "GET", f"/dagRuns/{RUN}").get("state") or _start(url)
+        if state != before:
             print(f"{time.strftime('%H:%M:%S')} the run is {state}", flush=True)
-            shown = state
-        if state in _ENDED:
-            return state
-        _pause(deadline, f"the run is {state}")
+        if state not in _ENDED:
+            _pause(deadline, f"the run is {state}")
+    return state
 
 
-def _has_dag(url: str) -> bool:
-    try:
-        _call(url, "GET", "")
-    except requests.RequestException:
-        return False
-    return True
+def _start(url: str) -> str:
+    """Ask for the run, if Airflow has read the DAG."""
+    if _call(url, "PATCH", "", {"is_paused": False}).get("dag_id"):
+        _call(url, "POST", "/dagRuns", {"dag_run_id": RUN, "logical_date": None})
+    return "not started"
 
 
-def _call(url: str, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-    """Call Airflow's API about the DAG."""
-    token = requests.get(f"{url}/auth/token", timeout=60).json()["access_token"]
+def _pause(deadline: float, why: str) -> None:
+    if time.monotonic() > deadline:
+        raise TimeoutError(f"{why}, and the time is over")
+    time.sleep(_PERIOD_S)
+
+
+def _call(url: str, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Call Airflow's API about the DAG; a refusal is an answer too."""
+    token = requests.get(f"{url}/auth/token", timeout=_REQUEST_S).json()["access_token"]
     answer = requests.request(
         method,
         f"{url}/api/v2/dags/prove_on_aws{path}",
         json=body,
         headers={"Authorization": f"Bearer {token}"},
-        timeout=60,
+        timeout=_REQUEST_S,
     )
-    answer.raise_for_status()
-    return answer.json()
-
-
-def _pause(deadline: float, why: str) -> None:
-    if time.monotonic() > deadline:
-        raise TimeoutError(f"{why} in {_PATIENCE_S} s")
-    time.sleep(_PERIOD_S)
+    return dict(answer.json())
 
 
 def _report(
@@ -289,7 +332,7 @@ def _report(
         yield f"== {log.parent.name.removeprefix('task_id=')} {log.stem}"
         yield from _of_the_provider(log)
     yield "== timeline"
-    done = subprocess.run(
+    command = subprocess.run(
         ["airflow", "hudi", "timeline", arguments.table, "--conn-id", "aws_default"],
         env=environment,
         capture_output=True,
@@ -297,7 +340,7 @@ def _report(
         timeout=300,
         check=False,
     )
-    text = done.stdout if done.returncode == 0 else done.stderr[-2000:]
+    text = command.stdout if command.returncode == 0 else command.stderr[-2000:]
     yield from (line.rstrip() for line in text.strip().splitlines())
 
 

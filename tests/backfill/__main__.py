@@ -1,4 +1,4 @@
-"""A backfill beside an hourly writer: ``python -m tests.backfill --days 60 --slots 4``.
+"""A backfill beside an hourly writer: ``python -m tests.backfill --days 60``.
 
 A real Airflow backfills one table, a run for each day, so many at once, the youngest first. Until its
 end another DAG writes the youngest day again and again. No task names a scope: the partition key of its
@@ -28,6 +28,8 @@ from tests.support.rows import count_rows
 DAGS = Path(__file__).parent / "dags"
 LAST_DAY = datetime(2026, 3, 1, tzinfo=UTC)
 _ENDED = ("success", "failed")
+_PAGE = 100
+_MOST_S_PER_DAY = 300
 _NAME = "airflow"
 
 
@@ -43,7 +45,7 @@ class Runs:
         wait_for(lambda: self._airflow.call("GET", path)["state"] in _ENDED)
 
     def backfill(self, days: Sequence[str], slots: int) -> str:
-        """Start a backfill; return its path."""
+        """Start a backfill; return its path in the API."""
         self._airflow.call("PATCH", "/dags/daily", {"is_paused": False})
         body = {
             "dag_id": "daily",
@@ -60,8 +62,12 @@ class Runs:
 
     def of(self, dag_id: str) -> Iterable[dict[str, Any]]:
         """Yield the runs of a DAG."""
-        runs = self._airflow.call("GET", f"/dags/{dag_id}/dagRuns?limit=500")["dag_runs"]
-        yield from (run for run in runs if run["partition_key"])
+        offset, total = 0, 1
+        while offset < total:
+            path = f"/dags/{dag_id}/dagRuns?limit={_PAGE}&offset={offset}&order_by=id"
+            answer = self._airflow.call("GET", path)
+            yield from (run for run in answer["dag_runs"] if run["partition_key"])
+            offset, total = offset + _PAGE, answer["total_entries"]
 
     def wrong(self, dag_id: str, run: dict[str, Any]) -> Iterable[str]:
         """Yield what is not as promised in a run."""
@@ -97,11 +103,16 @@ def main() -> int:
             runs = Runs(airflow)
             runs.write("all_days")
             backfill = runs.backfill(days, arguments.slots)
+            deadline = time.monotonic() + _MOST_S_PER_DAY * arguments.days
             while not runs.has_ended(backfill):
+                if time.monotonic() > deadline:
+                    raise TimeoutError("the backfill does not end")
                 runs.write("hourly", partition_key=days[-1])
             counts = {dag_id: len(list(runs.of(dag_id))) for dag_id in ("daily", "hourly")}
             wrong = [line for dag in counts for run in runs.of(dag) for line in runs.wrong(dag, run)]
         wrong += _wrong_rows(table, days, counts)
+        if counts["daily"] != arguments.days or not counts["hourly"]:
+            wrong.append(f"runs: {counts}")
         release = stack.hudi_version
     print("\n".join(wrong))
     print(
@@ -109,7 +120,7 @@ def main() -> int:
         f"an hourly writer: {len(wrong)} wrong; {time.monotonic() - began_s:.0f} s"
     )
     add_result(Result("backfill", release, 0, arguments.days, len(wrong), {"hourly": counts["hourly"]}))
-    return 1 if wrong or counts["daily"] != arguments.days or not counts["hourly"] else 0
+    return 1 if wrong else 0
 
 
 def _wrong_rows(table: Path, days: Sequence[str], counts: dict[str, int]) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Real Spark, Hudi and ZooKeeper: drivers that EMR Serverless, EMR's steps and Glue start.
+"""Real Spark and Hudi: drivers that EMR Serverless, EMR's steps and Glue start.
 
 The services are moto with a ``spark-submit`` behind it, and the table is on S3A. Nothing here was run on
 AWS. Each starts a driver that fails once more, as EMR Serverless does by its ``retryPolicy``, a step by

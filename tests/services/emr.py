@@ -1,4 +1,4 @@
-"""EMR Serverless, EMR's steps and Glue by moto, and what moto leaves out: the work is run here.
+"""EMR Serverless, EMR's steps and Glue by moto, with the work that it leaves out.
 
 moto accepts, lists and cancels job runs and steps, but it starts none, and ignores client tokens and
 retry policies. Here each of them is a ``spark-submit``. This is no proof of how AWS behaves.

@@ -1,10 +1,11 @@
-"""The program that users run on AWS, here against emulators: moto, s3proxy, and Spark behind them."""
+"""The program that users run on AWS, against emulators with Spark behind them."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,8 @@ def run(tmp_path):
         with emulated_emr(spark, tmp_path) as emr:
             environment = {
                 **os.environ,
+                # As in the container of an Airflow that must not notice.
+                "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{tmp_path}/foreign.db",
                 "AWS_ACCESS_KEY_ID": store.KEY,
                 "AWS_SECRET_ACCESS_KEY": store.SECRET,
                 "AWS_ENDPOINT_URL_S3": store.url,
@@ -47,6 +50,7 @@ def run(tmp_path):
 
             def run(*more):
                 words = (
+                    *("--patience", str(_TIMEOUT_S // 2)),
                     *("--table", store.table(BUCKET, "prove/trips"), "--role", ROLE),
                     *("--region", REGION, "--lease-table", "of_the_program", "--jars", "", *more),
                 )
@@ -72,8 +76,22 @@ def applications(emr):
         aws_access_key_id="k",
         aws_secret_access_key="s",
     )
-    there = client.list_applications()["applications"]
-    return [application["id"] for application in there if application["state"] != "TERMINATED"]
+    listed = client.list_applications()["applications"]
+    return [application["id"] for application in listed if application["state"] != "TERMINATED"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "arn:aws:iam::123456789012:role/emr_123456789012",
+        "logs_123456789012 acct123456789012 AKIAIOSFODNN7EXAMPLE",
+    ],
+)
+def test_what_is_sent_has_no_number_of_an_account(text):
+    told = runpy.run_path(str(PROGRAM))["without_account"](text)
+    assert "123456789012" not in told
+    assert "AKIA" not in told
+    assert runpy.run_path(str(PROGRAM))["without_account"]("20261129162702076") == "20261129162702076"
 
 
 def test_it_proves_a_conflict_and_says_what_to_send(run, tmp_path):
@@ -81,6 +99,7 @@ def test_it_proves_a_conflict_and_says_what_to_send(run, tmp_path):
     done = run("--overlap", "20")
     assert done.returncode == 0, done.stdout + done.stderr
     assert run.applications() == before  # its own is deleted
+    assert not (tmp_path / "foreign.db").exists()
     report = (tmp_path / "prove_on_aws.txt").read_text()
     assert report in done.stdout
     assert report.endswith("PROVEN\n")

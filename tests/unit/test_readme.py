@@ -105,7 +105,8 @@ def test_every_command_exists(command):
     elif program == "airflow":
         assert get_parser().parse_args(arguments).func
     elif program == "python":
-        assert (ROOT / "docs" / "how-to" / arguments[0]).is_file()
+        options = (ROOT / "docs" / "how-to" / arguments[0]).read_text()
+        assert all(f'"{word}"' in options for word in arguments if word.startswith("--"))
     elif program not in (*RUN_BY_DEVELOPERS, *OF_HADOOP, "aws"):
         assert arguments[0] == "install"
         assert program == "pip"

@@ -1,4 +1,4 @@
-"""Writers of one table whose runs have a day for their partition key, and one that makes the table."""
+"""Writers whose runs have a day for their partition key, and one of all days."""
 
 from __future__ import annotations
 
