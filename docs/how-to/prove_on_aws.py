@@ -79,7 +79,6 @@ with DAG("prove_on_aws", schedule=None):
 """
 RUN = "prove"
 JARS = "/usr/lib/hudi/hudi-spark-bundle.jar,/usr/lib/hudi/hudi-aws-bundle.jar"
-CONNECTIONS = ("AIRFLOW_CONN_AWS_DEFAULT", "AIRFLOW_CONN_HUDI_LOCK_DEFAULT")
 _COMMITS = 3
 _PERIOD_S = 10
 _REQUEST_S = 60
@@ -233,7 +232,7 @@ def _environment(arguments: argparse.Namespace, application: str, folder: Path) 
         **{
             name: value
             for name, value in os.environ.items()
-            if not name.startswith("AIRFLOW") or name in CONNECTIONS
+            if not name.startswith("AIRFLOW") or name.startswith("AIRFLOW_CONN_")
         },
         "AIRFLOW_HOME": str(folder),
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
