@@ -15,6 +15,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -94,7 +95,7 @@ def is_hello(name: str) -> bool:
     A store may list a file that it is still writing by a longer name, such as ``hello.<nonce>-<uuid>``
     (seen with s3proxy), as the last one: a grant for it would be for no driver.
     """
-    return name.startswith(HELLO_PREFIX) and name[len(HELLO_PREFIX) :].isalnum()
+    return re.fullmatch(re.escape(HELLO_PREFIX) + r"\w+", name) is not None
 
 
 @dataclass(frozen=True)
