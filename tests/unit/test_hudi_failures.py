@@ -278,6 +278,33 @@ CASES = {
         Outcome.UNKNOWN,
         "spark.driver.extraClassPath",
     ),
+    "a record of the metadata table with the fields of another schema": (
+        [
+            UPSERT,
+            *failed(
+                "Index 9 out of bounds for length 7",
+                "java.lang.ArrayIndexOutOfBoundsException",
+                [
+                    "at org.apache.avro.generic.GenericData$Record.put(GenericData.java:275)",
+                    "at org.apache.hudi.metadata.HoodieMetadataPayload.getInsertValue(X.java:445)",
+                ],
+            ),
+        ],
+        Outcome.UNKNOWN,
+        "hudi#19559",
+    ),
+    "an array of the job's own that is too short": (
+        [
+            UPSERT,
+            *failed(
+                "Index 9 out of bounds for length 7",
+                "java.lang.ArrayIndexOutOfBoundsException",
+                ["at com.example.Enrich.call(Enrich.java:12)"],
+            ),
+        ],
+        Outcome.JOB_ERROR,
+        "",
+    ),
     "direct markers without ZooKeeper": (
         failed("Only Support ZK-based lock for DirectMarkerTransactionManager now."),
         Outcome.MISCONFIGURATION,

@@ -466,6 +466,14 @@ _JOBS = (
         "and spark.executor.extraClassPath, or the folder jars of Spark) in place of spark.jars, --jars "
         "or --packages: Hudi and Avro must come from one class loader ({line}).",
     ),
+    # Hudi fills a record by the positions that another schema gives its fields.
+    _row(
+        Outcome.UNKNOWN,
+        r"java\.lang\.ArrayIndexOutOfBoundsException\b",
+        "Hudi mixed two schemas of its metadata table ({line}), most often where releases meet; see "
+        "hudi#19559. Look for the commit (airflow hudi timeline); if it is not there, run again.",
+        context=r"at \S*HoodieMetadataPayload\.getInsertValue\(",
+    ),
     _row(
         Outcome.JOB_ERROR,
         r"java\.lang\.(?:\w*(?:NoSuchMethod|NoSuchField|AbstractMethod|IncompatibleClassChange"
