@@ -19,16 +19,15 @@ from typing import Any
 
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from airflow_occ_provider.storage.table import HudiTable
-from tests.bench.overhead import wait_for
 from tests.services.airflow import EmbeddedAirflow
 from tests.services.postgres import Postgres
+from tests.support.observed import until
 from tests.support.results import Result, add_result
 from tests.support.rows import count_rows
 
 DAGS = Path(__file__).parent / "dags"
 LAST_DAY = datetime(2026, 3, 1, tzinfo=UTC)
-_ENDED = ("success", "failed")
-_PAGE = 100
+_LAST_LINES = 8
 _MOST_S_PER_DAY = 300
 _NAME = "airflow"
 
@@ -41,8 +40,7 @@ class Runs:
 
     def write(self, dag_id: str, **more: Any) -> None:
         """Start a run, and wait for its end."""
-        path = f"/dags/{dag_id}/dagRuns/{self._airflow.trigger(dag_id, **more)}"
-        wait_for(lambda: self._airflow.call("GET", path)["state"] in _ENDED)
+        self._airflow.end_of(dag_id, self._airflow.trigger(dag_id, **more))
 
     def backfill(self, days: Sequence[str], slots: int) -> str:
         """Start a backfill; return its path in the API."""
@@ -61,21 +59,19 @@ class Runs:
         return self._airflow.call("GET", backfill)["completed_at"] is not None
 
     def of(self, dag_id: str) -> Iterable[dict[str, Any]]:
-        """Yield the runs of a DAG."""
-        offset, total = 0, 1
-        while offset < total:
-            path = f"/dags/{dag_id}/dagRuns?limit={_PAGE}&offset={offset}&order_by=id"
-            answer = self._airflow.call("GET", path)
-            yield from (run for run in answer["dag_runs"] if run["partition_key"])
-            offset, total = offset + _PAGE, answer["total_entries"]
+        """Return the runs of a DAG."""
+        runs = self._airflow.listed(f"/dags/{dag_id}/dagRuns", "dag_runs")
+        return (run for run in runs if run["partition_key"])
 
     def wrong(self, dag_id: str, run: dict[str, Any]) -> Iterable[str]:
         """Yield what is not as promised in a run."""
         run_id, name = run["dag_run_id"], f"{dag_id} {run['partition_key']}"
         task = self._airflow.call("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/write")
-        if (task["state"], task["try_number"]) != ("success", 1):
-            yield f"{name}: {task['state']} at try {task['try_number']}"
         log = self._airflow.log_lines(dag_id, run_id, "write", task["try_number"])
+        if (task["state"], task["try_number"]) != ("success", 1):
+            yield "\n  ".join(
+                (f"{name}: {task['state']} at try {task['try_number']}", *log[-_LAST_LINES:])
+            )
         if not any("by the run's partition key" in line for line in log):
             yield f"{name}: the partition key is not the scope"
 
@@ -99,7 +95,7 @@ def main() -> int:
         with EmbeddedAirflow(Path(scratch) / "airflow", DAGS, stack.environment, settings) as airflow:
             airflow.add_connection("hudi_lock_default", **stack.lock_connection)
             airflow.add_connection("spark_default", conn_type="spark", host="local[1]")
-            wait_for(lambda: all(map(airflow.has_dag, ("all_days", "daily", "hourly"))))
+            until(lambda: all(map(airflow.has_dag, ("all_days", "daily", "hourly"))), "the DAGs")
             runs = Runs(airflow)
             runs.write("all_days")
             backfill = runs.backfill(days, arguments.slots)

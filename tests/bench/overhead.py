@@ -16,7 +16,6 @@ import shutil
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -31,6 +30,7 @@ from airflow_occ_provider.submitters.processes import Flag
 from tests.bench.harness import Goal, conclude, show
 from tests.services.airflow import EmbeddedAirflow
 from tests.support.local_drivers import local_driver, local_drivers
+from tests.support.observed import until
 
 JOB = Path(__file__).parents[1] / "jobs" / "timed_write.py"
 DAGS = Path(__file__).parent / "overhead_dags"
@@ -46,8 +46,6 @@ TABLE_OPTIONS = {
 }
 HOSTS_VARIABLE = "BENCH_ZOOKEEPER"
 MOST_S = 0.3
-_PATIENCE_S = 900
-_ENDED = ("success", "failed")
 
 
 def hand_written_options(environment: Mapping[str, str]) -> dict[str, str]:
@@ -95,27 +93,15 @@ def airflow(folder: Path, stack: EmbeddedStack, submit: Path) -> Iterator[Embedd
             host=stack.zookeeper.hosts,
             extra={"base_path": LOCK_BASE_PATH},
         )
-        wait_for(lambda: running.has_dag("bare") and running.has_dag("ours"))
+        until(lambda: running.has_dag("bare") and running.has_dag("ours"), "the DAGs")
         yield running
-
-
-def wait_for(happened: Callable[[], object]) -> None:
-    """Wait until something has happened."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while not happened():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not in {_PATIENCE_S} s")
-        time.sleep(0.2)
 
 
 def write(running: EmbeddedAirflow, folder: Path, name: str, number: int) -> dict[str, float]:
     """Run one write; return the time of each step, in seconds since the epoch."""
     times = folder / f"{name}-{number}.times"
     run_id = running.trigger(name, {"folder": str(folder), "times": str(times)})
-    path = f"/dags/{name}/dagRuns/{run_id}"
-    wait_for(lambda: running.call("GET", path)["state"] in _ENDED)
-    state = running.call("GET", path)["state"]
-    if state != "success":
+    if running.end_of(name, run_id) != "success":
         raise RuntimeError("\n".join(running.log_lines(name, run_id, "write", 1)))
     return recorded(times)
 

@@ -26,9 +26,10 @@ from typing import Any
 from airflow_occ_provider.attempts.driver import TICK_S
 from airflow_occ_provider.embedded.stack import EmbeddedStack
 from tests.bench.harness import Goal, conclude
-from tests.bench.overhead import LOCK_BASE_PATH, wait_for
+from tests.bench.overhead import LOCK_BASE_PATH
 from tests.jobs.printing_job import LINE, MARK, REPORTED
 from tests.services.airflow import EmbeddedAirflow
+from tests.support.observed import until
 
 JOB = Path(__file__).parents[1] / "jobs" / "printing_job.py"
 DAGS = Path(__file__).parent / "printing_dags"
@@ -36,7 +37,6 @@ CLIENT, VIA, ALONE, UNLOGGED = "client", "via", "alone", "unlogged"
 MASTER = "local[1]"
 MOST_DELAYED = 2
 LEAST_PRINTED = 0.8
-_ENDED = ("success", "failed")
 
 
 def note_attempt(recorder: Any, times: str) -> None:
@@ -117,7 +117,8 @@ def airflow(folder: Path, stack: EmbeddedStack) -> Iterator[EmbeddedAirflow]:
             host=stack.zookeeper.hosts,
             extra={"base_path": LOCK_BASE_PATH},
         )
-        wait_for(lambda: all(running.has_dag(name) for name in (CLIENT, VIA, ALONE, UNLOGGED)))
+        names = (CLIENT, VIA, ALONE, UNLOGGED)
+        until(lambda: all(map(running.has_dag, names)), "the DAGs")
         yield running
 
 
@@ -128,10 +129,9 @@ def run(
     times = folder / f"{name}-{number}-{amount['rate']:g}.times"
     conf = {"times": str(times), "table": str(folder / name), **amount}
     run_id = running.trigger(name, conf)
-    path = f"/dags/{name}/dagRuns/{run_id}"
-    wait_for(lambda: running.call("GET", path)["state"] in _ENDED)
+    state = running.end_of(name, run_id)
     (log,) = running.folder.glob(f"logs/dag_id={name}/run_id={run_id}/task_id=write/attempt=1.log")
-    if running.call("GET", path)["state"] != "success":
+    if state != "success":
         with log.open(errors="replace") as lines:
             raise RuntimeError("".join(line for line in lines if MARK.decode() not in line))
     printing = Printing.of(times, log)

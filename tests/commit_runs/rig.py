@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,12 @@ from tests.commit_runs.writers import Writers
 from tests.services.airflow import EmbeddedAirflow
 from tests.services.postgres import Postgres
 from tests.support.airflow_component import Component
+from tests.support.observed import until
 
 DAGS = Path(__file__).parent / "dags"
 STARTED = ("on_commit", "on_batch")
 """The DAGs whose runs are started."""
 _NAME = "airflow"
-_PATIENCE_S = 900
-_PAGE = 100
 
 
 class Rig:
@@ -37,7 +36,7 @@ class Rig:
 
     def begin(self) -> None:
         """Unpause the DAGs, and wait until the table's asset is watched."""
-        wait_for("the DAGs", lambda: self._airflow.has_dag("start_runs"))
+        until(lambda: self._airflow.has_dag("start_runs"), "the DAGs")
         for dag_id in ("start_runs", "on_event", *STARTED):
             self._airflow.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
         file = self._airflow.call("GET", "/dags/start_runs")["file_token"]
@@ -50,11 +49,11 @@ class Rig:
         end()
         time.sleep(fault.pause_s)
         self.triggerer.start()
-        wait_for("the next triggerer", lambda: self._last_triggerer() > last)
+        until(lambda: self._last_triggerer() > last, "the next triggerer")
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
         """Return the runs of a DAG."""
-        return list(self._all(f"/dags/{dag_id}/dagRuns", "dag_runs"))
+        return list(self._airflow.listed(f"/dags/{dag_id}/dagRuns", "dag_runs"))
 
     def instants(self, dag_id: str) -> Counter[str]:
         """Return how many runs of a DAG each commit has."""
@@ -62,16 +61,16 @@ class Rig:
 
     def reported(self) -> Counter[str]:
         """Return in how many asset events each commit is."""
-        events = self._all("/assets/events", "asset_events", "timestamp")
+        events = self._airflow.listed("/assets/events", "asset_events", "timestamp")
         payloads = (one["extra"].get("payload", {}) for one in events)
         return Counter(one["instant"] for payload in payloads for one in payload.get("commits", ()))
 
     def wait_until_quiet(self, commits: int) -> None:
         """Wait until that many commits have runs, and every run has ended."""
         for dag_id in STARTED:
-            wait_for(f"runs of {dag_id}", lambda dag_id=dag_id: len(self.instants(dag_id)) >= commits)
+            until(lambda dag_id=dag_id: len(self.instants(dag_id)) >= commits, f"runs of {dag_id}")
         for dag_id in ("start_runs", *STARTED):
-            wait_for(f"the ends of the runs of {dag_id}", lambda dag_id=dag_id: not self._live(dag_id))
+            until(lambda dag_id=dag_id: not self._live(dag_id), f"the ends of the runs of {dag_id}")
 
     def _last_triggerer(self) -> int:
         jobs = self._airflow.call("GET", "/jobs?job_type=TriggererJob&limit=1&order_by=-id")["jobs"]
@@ -79,13 +78,6 @@ class Rig:
 
     def _live(self, dag_id: str) -> bool:
         return any(run["state"] in ("queued", "running") for run in self.runs(dag_id))
-
-    def _all(self, path: str, key: str, order: str = "id") -> Iterator[dict[str, Any]]:
-        offset, total = 0, 1
-        while offset < total:
-            page = self._airflow.call("GET", f"{path}?limit={_PAGE}&offset={offset}&order_by={order}")
-            yield from page[key]
-            offset, total = offset + _PAGE, page["total_entries"]
 
 
 @contextmanager
@@ -109,22 +101,13 @@ def go_through(rig: Rig, writers: Writers, faults: list[Fault]) -> None:
     """Let the writers write, and end the triggerer at each of the faults."""
     writers.make_first()
     for dag_id in STARTED:  # else what is archived before their first look would have no run
-        wait_for(f"a run of {dag_id}", lambda dag_id=dag_id: rig.runs(dag_id))
+        until(lambda dag_id=dag_id: rig.runs(dag_id), f"a run of {dag_id}")
     writers.start()
     for fault in faults:
-        wait_for(
-            f"{fault.commits} commits",
+        until(
             lambda fault=fault: writers.made >= fault.commits or writers.have_ended,
+            f"{fault.commits} commits",
         )
         rig.apply(fault)
         print(f"after {writers.made} commits the triggerer was {fault.kind}", flush=True)
-    wait_for("the writers", lambda: writers.have_ended)
-
-
-def wait_for(what: str, happened: Callable[[], object]) -> None:
-    """Wait until something happened, and say how long at most if it does not."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while not happened():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not in {_PATIENCE_S} s")
-        time.sleep(1)
+    until(lambda: writers.have_ended, "the writers")

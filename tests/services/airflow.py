@@ -18,11 +18,14 @@ from airflow_occ_provider.embedded.ports import free_ports
 from airflow_occ_provider.embedded.process import EmbeddedError
 from airflow_occ_provider.embedded.service import PORT_TAKEN, EmbeddedService
 from tests.services import sqlite
+from tests.support.observed import until
 
 _ROOT = Path(__file__).parents[2]
 _CALL_TIMEOUT_S = 30.0
 _BUSY_PAUSE_S = 1.0
 _TRIES = 10
+_PAGE = 100
+_ENDED = ("success", "failed")
 _COMPONENTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 
 
@@ -109,12 +112,20 @@ class EmbeddedAirflow(EmbeddedService):
         folders = [variables.get("PYTHONPATH") for variables in (self._settings, self._environment)]
         return os.pathsep.join([folder for folder in folders if folder] + [str(_ROOT)])
 
-    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        is_repeatable: bool = False,
+    ) -> Any:
         """Call its REST API and return the decoded answer.
 
         :param method: HTTP method.
         :param path: path below ``/api/v2``.
         :param body: JSON body.
+        :param is_repeatable: whether a request that was not answered is made again, as each GET is.
         :raises EmbeddedError: if the API refuses or does not answer; with its message.
         """
         for _ in range(_TRIES):
@@ -124,16 +135,16 @@ class EmbeddedAirflow(EmbeddedService):
                 return self._request(method, f"/api/v2{path}", body)
             except EmbeddedError as error:
                 refused = error
-                if not self._is_transient(method, str(error)):
+                if not self._is_transient(str(error), is_repeatable=is_repeatable or method == "GET"):
                     break
         raise refused
 
-    def _is_transient(self, method: str, error: str) -> bool:
+    def _is_transient(self, error: str, *, is_repeatable: bool) -> bool:
         """Whether a repeated call may succeed: busy server or SQLite, or an invalid token."""
         if "Invalid JWT token" in error:
             self._token = ""
             return True
-        if method == "GET" and "timed out" in error:
+        if is_repeatable and "timed out" in error:
             return True
         if '"Database error"' not in error and "Database is locked" not in error:
             return False
@@ -161,18 +172,35 @@ class EmbeddedAirflow(EmbeddedService):
         self.call("PATCH", f"/dags/{dag_id}", {"is_paused": False})
         run_id = f"manual__{datetime.now(UTC).isoformat()}_{secrets.token_hex(4)}"
         body = {"dag_run_id": run_id, "logical_date": None, "conf": conf or {}, **more}
-        for number in range(_TRIES):
-            try:
-                self.call("POST", f"/dags/{dag_id}/dagRuns", body)
-            except EmbeddedError as error:
-                problem = error
-                if "timed out" in str(error):
-                    continue
-                if number and " 409" in str(error):  # a request that was not answered was carried out
-                    return run_id
-                break
-            return run_id
-        raise problem
+        try:
+            self.call("POST", f"/dags/{dag_id}/dagRuns", body, is_repeatable=True)
+        except EmbeddedError as error:
+            if " 409" not in str(error):  # else a request that was not answered was carried out
+                raise
+        return run_id
+
+    def end_of(self, dag_id: str, run_id: str) -> str:
+        """Wait for the end of a run, and return its state."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}"
+
+        def ended() -> str:
+            state = str(self.call("GET", path)["state"])
+            return state if state in _ENDED else ""
+
+        return until(ended, f"the end of {run_id}")
+
+    def listed(self, path: str, key: str, order: str = "id") -> Iterator[dict[str, Any]]:
+        """Yield the entries of all pages of a list.
+
+        :param path: of the list, without a query.
+        :param key: of the entries in an answer.
+        :param order: by which they are sorted.
+        """
+        offset, total = 0, 1
+        while offset < total:
+            page = self.call("GET", f"{path}?limit={_PAGE}&offset={offset}&order_by={order}")
+            yield from page[key]
+            offset, total = offset + _PAGE, page["total_entries"]
 
     def has_dag(self, dag_id: str) -> bool:
         """Whether the DAG processor has loaded the DAG."""

@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 import psutil
 
 _PATIENCE_S = 900
+_Value = TypeVar("_Value")
 
 
-def until(ready, what):
+def until(ready: Callable[[], _Value], what: str) -> _Value:
     """Wait until something is there, and return it."""
     deadline = time.monotonic() + _PATIENCE_S
-    while not (found := ready()):
-        assert time.monotonic() < deadline, what
+    while not (value := ready()):
+        assert time.monotonic() < deadline, f"{what}: not in {_PATIENCE_S} s"
         time.sleep(0.1)
-    return found
+    return value
 
 
 class Beside(threading.Thread):

@@ -12,13 +12,12 @@ from tests.bench.conflict.arms import ARMS
 from tests.bench.conflict.events import Event, Job
 from tests.bench.conflict.ours import connections
 from tests.bench.conflict.place import Place
-from tests.bench.overhead import wait_for
 from tests.services.airflow import EmbeddedAirflow
+from tests.support.observed import until
 
 DAGS = Path(__file__).parent / "dags"
 JOBS_VARIABLE = "BENCH_CONFLICT_JOBS"
 POOL = "bench"
-_ENDED = ("success", "failed")
 
 
 def dag_id(letter: str) -> str:
@@ -38,7 +37,7 @@ def airflow(folder: Path, place: Place, jobs: Sequence[Job], slots: int) -> Iter
     with EmbeddedAirflow(folder, DAGS, environment, path) as running:
         running.call("POST", "/pools", {"name": POOL, "slots": slots, "include_deferred": False})
         names = [dag_id(letter) for letter, arm in ARMS.items() if arm.ours]
-        wait_for(lambda: all(map(running.has_dag, names)))
+        until(lambda: all(map(running.has_dag, names)), "the DAGs")
         yield running
 
 
@@ -46,10 +45,9 @@ def run_scheduled(running: EmbeddedAirflow, place: Place, jobs: Sequence[Job], l
     """Run the writers in one way; their drivers are recorded in the place."""
     name = dag_id(letter)
     run_id = running.trigger(name, {"table": place.table, "folder": str(place.folder)})
-    path = f"/dags/{name}/dagRuns/{run_id}"
-    wait_for(lambda: running.call("GET", path)["state"] in _ENDED)
+    running.end_of(name, run_id)
     for job in jobs:
-        task = running.call("GET", f"{path}/taskInstances/{job.writer}")
+        task = running.call("GET", f"/dags/{name}/dagRuns/{run_id}/taskInstances/{job.writer}")
         for number in range(1, task["try_number"] + 1):
             is_last = number == task["try_number"]
             _keep(place, job, number, done=is_last and task["state"] == "success")
