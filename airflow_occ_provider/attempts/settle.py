@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -100,6 +101,7 @@ class Settlement:
             return failed_after_commit(
                 f"the job failed (exit code {self.exit_code}) after its commit {self.instant}{cause}",
                 self.own_writes,
+                remedy=_CLEAN_FAILED if _OF_CLEAN.search(cause) else "",
             )
         if self.commits is Commits.ONE and self.own_writes.several:
             return several_commits(self.own_writes.several)
@@ -117,22 +119,33 @@ class Settlement:
 _AGAIN = (
     "set commits='many', if keys or a checkpoint make it safe that a retry runs the whole job again,"
 )
+# Files of a clean, which Hudi runs after each commit, and of the heartbeats that it reads.
+_OF_CLEAN = re.compile(r"\.clean(?:\.\w+)?\b|/\.heartbeat/\d")
+_CLEAN_FAILED = (
+    "only Hudi's clean after the commit failed, most often beside that of another writer: if the job "
+    "does nothing after its write, mark the task as success. Give all writers "
+    "hoodie.clean.automatic=false, and let one HudiCleanOperator clean the table"
+)
 _UNCHECKED = (
     "Hudi's check for conflicts did not run before the commit: the job changed its concurrency mode"
 )
 
 
-def failed_after_commit(what: str, own_writes: OwnWrites = _NONE) -> errors.FailedAfterCommitError:
+def failed_after_commit(
+    what: str, own_writes: OwnWrites = _NONE, *, remedy: str = ""
+) -> errors.FailedAfterCommitError:
     """Return the error of a job that may have left work undone after its commit.
 
     :param what: happened to the job.
     :param own_writes: the writes of its driver.
+    :param remedy: if more is known than that.
     """
     others = f" (it wrote {own_writes.several})" if own_writes.several else ""
     return errors.FailedAfterCommitError(
         f"{what}{others}; the commit stays in the table",
         outcome=Outcome.COMMITTED,
-        remedy=f"if nothing is missing, mark the task as success; else {_AGAIN} and clear the task",
+        remedy=remedy
+        or f"if nothing is missing, mark the task as success; else {_AGAIN} and clear the task",
         committed=True,
     )
 

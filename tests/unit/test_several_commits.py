@@ -74,6 +74,22 @@ def test_a_conflict_of_any_write_of_many_uses_the_budget_for_conflicts(scripted)
     assert f"instant {T2}" in told.value.message
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"File already exists: file:/lake/t/.hoodie/timeline/{T2}.clean.inflight",
+        f"Failed to create file s3a://lake/t/.hoodie/{T2}.clean.requested",
+        f"File file:/lake/t/.hoodie/.heartbeat/{T2} does not exist",
+    ],
+)
+def test_a_clean_that_failed_after_the_commit_is_told_from_the_job(scripted, line):
+    scripted.plan(("write", T1), ("raise", line), ("end", 1), ("exit", 1))
+    with pytest.raises(FailedAfterCommitError, match=f"commit {T1}") as told:
+        scripted.run(1)
+    assert "only Hudi's clean after the commit failed" in told.value.remedy
+    assert "hoodie.clean.automatic=false" in told.value.remedy
+
+
 def test_work_that_is_done_is_not_repeated(scripted):
     """The worker dies when the driver has ended well, before the run records its success."""
     for commits in ("one", "many"):

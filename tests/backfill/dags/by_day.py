@@ -17,8 +17,13 @@ COMMON: dict[str, Any] = {
     "table": TABLE,
     "driver_memory": "1g",
     "retries": 3,
-    # The rig reads which files are the table's from its active timeline alone.
-    "hudi_options": {"hoodie.metadata.enable": "false", "hoodie.archive.automatic": "false"},
+    # The rig reads which files are the table's from its active timeline alone. Two cleans of writers
+    # that complete at the same time may meet, and fail one of them after its commit.
+    "hudi_options": {
+        "hoodie.metadata.enable": "false",
+        "hoodie.archive.automatic": "false",
+        "hoodie.clean.automatic": "false",
+    },
 }
 OF_THE_KEY = [TABLE, "{{ partition_key }}", "--run", "{{ run_id }}"]
 
