@@ -36,8 +36,11 @@ _LOG = Arg(
     "standard input",
 )
 _EXIT_CODE = Arg(("--exit-code",), type=int, default=None, help="The driver's exit code, if known")
+_HTML = Arg(("-o", "--output"), choices=(*_FORMATS, "html"), default="table", help="Output format")
 _OUTPUT = Arg(("-o", "--output"), choices=_FORMATS, default="table", help="Output format")
 _TABLE = Arg(("table",), help="Base path of the table, absolute or a URL such as s3a://lake/trips")
+_TABLES = Arg(("tables",), nargs="+", help="Base paths of tables, absolute or URLs")
+_SINCE = Arg(("--since",), default="30d", help="How far back, such as 12h, 30d or 4w; default: 30d")
 _CONN_ID = Arg(("--conn-id",), default=None, help="Airflow connection of the storage")
 _TIMEOUT = Arg(
     ("--timeout",), type=float, default=60.0, help="Seconds that one request to the storage may take"
@@ -206,6 +209,15 @@ _COMMANDS = (
         "and whether the writers use Hudi's lock of the lock connection. "
         "Exits with 3 if a finding is worse than a notice. Nothing is written.",
         *(_TABLE, _LOCK_IF_ANY, _INTERVAL, _MISSES, *_READ),
+    ),
+    _command(
+        "report.report",
+        "Show what concurrent writing has cost tables: the lost writes, and what they lost to",
+        "Show the writes of tables that ended without a commit, also of writers without this provider: "
+        "the time of their drivers, the writes that they lost a conflict to, the partitions and pairs "
+        "that collide most, each day, and what is unsafe. Reads the timeline and the history; nothing "
+        "is written. --output html prints one page.",
+        *(_TABLES, _SINCE, _INTERVAL, _MISSES, _CONN_ID, _TIMEOUT, _HTML, ARG_VERBOSE),
     ),
     _command(
         "conf.conf",

@@ -28,7 +28,12 @@ from airflow_occ_provider.hudi.format.archive import (
     read_archived_record,
     read_entries,
 )
-from airflow_occ_provider.hudi.format.commit_metadata import COMMIT_FIELDS, PLAN_FIELDS, Content
+from airflow_occ_provider.hudi.format.commit_metadata import (
+    COMMIT_FIELDS,
+    PLAN_FIELDS,
+    ROLLBACK_FIELDS,
+    Content,
+)
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.storage.folder import TableFolder, map_concurrently
 from airflow_occ_provider.storage.listing import is_local, list_folder, read_file
@@ -186,7 +191,8 @@ class Archive:
 
         def read() -> Contents:
             _, records = self._index().get(instant[:2], (instant, InstantRecords()))
-            metadata = self._record(records.metadata, COMMIT_FIELDS)
+            fields = ROLLBACK_FIELDS if instant.action == "rollback" else COMMIT_FIELDS
+            metadata = self._record(records.metadata, fields)
             return Contents(metadata, self._record(records.plan, PLAN_FIELDS))
 
         return self._again(read)

@@ -9,6 +9,7 @@ from airflow_occ_provider.errors import MetadataCorruptError
 from airflow_occ_provider.hudi.format.commit_metadata import (
     CommitMetadata,
     Content,
+    RolledBack,
     is_self_describing,
     read_clustering_plan,
     read_commit,
@@ -16,6 +17,7 @@ from airflow_occ_provider.hudi.format.commit_metadata import (
     read_deleted_names,
     read_plan_extra,
     read_record,
+    read_rolled_back,
     read_rolled_back_times,
 )
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
@@ -111,6 +113,18 @@ class InstantReader:
         """Return the requested times of the instants that a rollback or restore names."""
         name = rollback.file_name if rollback.completed else rollback.requested_file
         return self._decode(name, read_rolled_back_times) or frozenset()
+
+    def rolled_back(self, rollback: Instant) -> RolledBack | None:
+        """Return what a rollback takes back; ``None`` if its file is gone.
+
+        An archived one that cannot be decoded since an upgrade has none either.
+        """
+        if rollback.archived:
+            content = self.archived.contents(rollback).metadata or b""
+            readable = is_self_describing(content)
+            return self._decoded(rollback.file_name, content, read_rolled_back) if readable else None
+        name = rollback.file_name if rollback.completed else rollback.requested_file
+        return self._decode(name, read_rolled_back)
 
     def deleted_names(self, instant: Instant) -> frozenset[str]:
         """Return the names of the data files that a clean, rollback or restore deletes."""

@@ -138,6 +138,20 @@ class Snapshot:
         """List the names of the files in one partition."""
         return frozenset(self._folder.listing(partition).names)
 
+    def last_file_ms(self, partition: str, time: str) -> int | None:
+        """Return the epoch milliseconds at which a write last wrote in a partition.
+
+        :param time: requested time of the write, which the names of its files contain.
+        :returns: ``None`` if it has none there, or the storage does not record the times.
+        """
+        listing = self._folder.listing(partition)
+        names = [name for name in listing.names if time in name]
+
+        def last(_: str) -> int | None:
+            return max(filter(None, map(listing.modified, names)), default=None)
+
+        return self._folder.ask(partition, last)
+
     def has_history(self, after_ms: int = 0) -> bool:
         """Whether instants were archived.
 

@@ -22,7 +22,7 @@ MULTI_WRITER = {
     "hoodie.clean.automatic": "false",
 }
 VALIDATORS = "org.apache.hudi.client.validator"
-_REFUSED = {
+REFUSED = {
     "hoodie.precommit.validators": f"{VALIDATORS}.SqlQuerySingleResultPreCommitValidator",
     "hoodie.precommit.validators.single.value.sql.queries": "select count(*) from <TABLE_NAME>#-1",
 }
@@ -165,7 +165,7 @@ def refused(table: GoldenTable, rows: list[tuple[int, str]], operation: str = "u
     """Leave an uncommitted write that has written all its files, with markers and a heartbeat."""
     validator = "validation failed"
     on_log_files = "Unable to infer schema"  # where a merge-on-read slice has no base file
-    fails(lambda: table.write(rows, operation, {**MULTI_WRITER, **_REFUSED}), validator, on_log_files)
+    fails(lambda: table.write(rows, operation, {**MULTI_WRITER, **REFUSED}), validator, on_log_files)
 
 
 def fails(attempt: Callable[[], object], *saying: str) -> None:

@@ -17,7 +17,7 @@ _EVERY_RELEASE: tuple[Scenario, ...] = (
     *(writes.operations, writes.created, writes.unpartitioned, writes.several_levels),
     *(writes.hive_style_encoded, writes.plain_odd_paths, writes.bucket_index),
     *(writes.live_direct, writes.live_server, writes.early_conflict),
-    *(unsafe.unchecked, unsafe.rolled_back_alive),
+    *(unsafe.unchecked, unsafe.rolled_back_alive, unsafe.lost_writes, unsafe.lost_and_archived),
     *(services.compaction, services.log_compaction, services.clustering),
     *(services.rollbacks, services.restored, services.cleaned),
     *(services.history, services.history_merge_on_read, services.version_6_history),

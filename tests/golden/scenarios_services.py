@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.golden.hudi_table import MULTI_WRITER, GoldenTable, fails, missing, refused
 
-_ARCHIVING = {
+ARCHIVING = {
     "hoodie.keep.min.commits": "3",
     "hoodie.keep.max.commits": "4",
     "hoodie.cleaner.commits.retained": "1",
@@ -117,7 +117,7 @@ def cleaned(table: GoldenTable) -> None:
 def history(table: GoldenTable) -> None:
     """Copy-on-write whose older instants are archived: several operations, cleans and rollbacks."""
     table.of()
-    table.options |= _ARCHIVING
+    table.options |= ARCHIVING
     operations = {3: "insert_overwrite", 6: "delete", 9: "insert", 12: "insert_overwrite_table"}
     for number in range(16):
         table.write(_ROWS, operations.get(number, "upsert"), {"_airflow_identity": f"{number:032}"})
@@ -128,7 +128,7 @@ def history(table: GoldenTable) -> None:
 def history_merge_on_read(table: GoldenTable) -> None:
     """Merge-on-read with compactions, older instants archived."""
     table.of("MERGE_ON_READ", compact__inline="true", compact__inline__max__delta__commits="3")
-    table.options |= _ARCHIVING
+    table.options |= ARCHIVING
     for _ in range(14):
         table.write(_ROWS)
 
@@ -136,7 +136,7 @@ def history_merge_on_read(table: GoldenTable) -> None:
 def archived_beyond_savepoint(table: GoldenTable) -> None:
     """Copy-on-write whose second commit is kept by a savepoint, while younger ones are archived."""
     table.of(archive__beyond__savepoint="true")
-    table.options |= _ARCHIVING
+    table.options |= ARCHIVING
     for number in range(9):
         table.write([(number, f"p{number % 2}")], "insert", {"_airflow_identity": f"{number:032}"})
         if number == 1:
@@ -167,7 +167,7 @@ def version_6(table: GoldenTable) -> None:
 def version_6_archive(table: GoldenTable) -> None:
     """A table of version 6, written by a newer release, whose older instants are archived."""
     table.of(write__table__version="6", write__auto__upgrade="false")
-    table.options |= _ARCHIVING
+    table.options |= ARCHIVING
     for _ in range(7):
         table.write(_ROWS)
 
@@ -175,7 +175,7 @@ def version_6_archive(table: GoldenTable) -> None:
 def version_6_history(table: GoldenTable) -> None:
     """Merge-on-read of version 6, older instants archived: signed writes, overwrites, table services."""
     table.of("MERGE_ON_READ", write__table__version="6", write__auto__upgrade="false")
-    table.options |= _ARCHIVING | {"hoodie.compact.inline.max.delta.commits": "3"}
+    table.options |= ARCHIVING | {"hoodie.compact.inline.max.delta.commits": "3"}
     operations = {0: "insert", 3: "insert_overwrite", 5: "delete"}
     for number in range(14):
         inline = "true" if number % 4 == 2 else "false"
@@ -188,7 +188,7 @@ def version_6_history(table: GoldenTable) -> None:
 def upgraded_before(table: GoldenTable) -> None:
     """The part of ``upgraded`` that the old release runs."""
     table.of()
-    table.options |= _ARCHIVING
+    table.options |= ARCHIVING
     for number in range(6):
         table.write(_ROWS, "insert_overwrite" if number == 2 else "upsert")
     table.call("run_clustering", "predicate => \"p = 'p0'\"")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.golden.hudi_table import MULTI_WRITER, VALIDATORS, GoldenTable
+from tests.golden.hudi_table import MULTI_WRITER, REFUSED, VALIDATORS, GoldenTable, fails
+from tests.golden.scenarios_services import ARCHIVING
 
 _UTC = {"hoodie.table.timeline.timezone": "UTC"}
 _LAZY = {"hoodie.cleaner.policy.failed.writes": "LAZY", "hoodie.clean.automatic": "false"}
 _PATIENCE_S = 300
+_DEAD_S = 4
 
 
 def unchecked(table: GoldenTable) -> None:
@@ -37,9 +39,60 @@ def rolled_back_alive(table: GoldenTable) -> None:
         print(f"the live writer failed: {str(error)[:200]}")
 
 
+def lost_writes(table: GoldenTable) -> None:
+    """Copy-on-write: three writes lost a conflict, and one failed; later cleans took them back."""
+    table.of()
+    table.options |= _UTC | {
+        "hoodie.client.heartbeat.interval_in_ms": "1000",
+        "hoodie.client.heartbeat.tolerable.misses": "2",
+    }
+    own, other = [(1, "p1")], [(0, "p0")]
+    table.write([*own, *other, (3, "p3")], "insert", MULTI_WRITER)
+    fails(lambda: _lose_to_shorter(table))  # and another writer cleans
+    _clean(table, other)
+    fails(lambda: _lose_to_earlier(table))  # and its own repetition cleans
+    _clean(table, own)
+    fails(lambda: _lose_to_shorter(table))
+    table.write(own, "upsert", MULTI_WRITER)  # its own repetition does not clean, another writer does
+    _clean(table, other)
+    fails(lambda: table.write([(3, "p3")], "upsert", MULTI_WRITER | REFUSED))
+    _clean(table, [(3, "p3")])  # its own repetition cleans
+
+
+def lost_and_archived(table: GoldenTable) -> None:
+    """The same, and then all that came of it was archived."""
+    lost_writes(table)
+    table.options |= ARCHIVING
+    for _ in range(8):
+        table.write([(0, "p0")])
+
+
+def _lose_to_shorter(table: GoldenTable) -> None:
+    """A write begins; another one begins and completes; then the first one goes on."""
+    with held(table, MULTI_WRITER):
+        table.write([(1, "p1")], "upsert", MULTI_WRITER)
+
+
+def _lose_to_earlier(table: GoldenTable) -> None:
+    """Two writes begin one after the other, and go on in this order."""
+    with held(table, MULTI_WRITER) as first, held(table, MULTI_WRITER):
+        first()
+
+
+def _clean(table: GoldenTable, rows: list[tuple[int, str]]) -> None:
+    """Write with a clean, once all writers that have ended count as dead."""
+    beats = list(Path(table.path, ".hoodie", ".heartbeat").glob("2*"))
+    while any(time.time() - beat.stat().st_mtime < _DEAD_S for beat in beats):
+        time.sleep(0.5)
+    table.write(rows, "upsert", MULTI_WRITER | {"hoodie.clean.automatic": "true"})
+
+
 @contextmanager
-def held(table: GoldenTable, options: dict[str, str]) -> Iterator[None]:
-    """Keep an upsert, which has written its files, from its commit until the block ends."""
+def held(table: GoldenTable, options: dict[str, str]) -> Iterator[Callable[[], None]]:
+    """Keep an upsert, which has written its files, from its commit until the block ends.
+
+    Yields what lets it go on, and waits for its end.
+    """
     with TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool:
         begun, go = Path(folder, "begun"), Path(folder, "go")
         table.spark.udf.register("golden_gate", _gate(str(begun), str(go)), "int")
@@ -49,9 +102,14 @@ def held(table: GoldenTable, options: dict[str, str]) -> Iterator[None]:
             "hoodie.precommit.validators.single.value.sql.queries": queries,
         }
         write = pool.submit(table.write, [(1, "p1")], "upsert", {**options, **gate})
+
+        def go_on() -> None:
+            go.touch()
+            write.result()
+
         try:
             _wait_for(begun, lambda: write.done() and write.result())
-            yield
+            yield go_on
         finally:
             go.touch()
         write.result()

@@ -38,6 +38,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
     "hudi.conflict": ({"hudi.format", "hudi.writer", "hudi.conflict"}, set()),
     "hudi.incremental": ({"hudi.format", "hudi.incremental"}, set()),
     "hudi.doctor": ({"hudi.format", "hudi.writer", "hudi.conflict", "hudi.doctor", "spelling"}, set()),
+    "hudi.report": ({"hudi.format", "hudi.report"}, set()),
     "hudi": (set(), set()),
     "storage": ({"bounded", "errors", "hudi", "storage"}, {"fsspec", "pyarrow"}),
     "leases.dynamodb": (
@@ -69,6 +70,7 @@ ARROWS: dict[str, tuple[set[str], set[str]]] = {
         },
         set(),
     ),
+    "reading.report_page": ({"hudi", "reading", "spelling"}, {"jinja2"}),
     "reading": (
         {"bounded", "errors", "hudi", "storage", "leases", "attempts", "reading", "spelling"},
         set(),
@@ -275,6 +277,7 @@ def test_in_the_drawing_all_imports_go_down():
         "hudi.writer.options",
         "hudi.format.timeline",
         "hudi.format.commit_metadata",
+        "hudi.report.summary",
         "attempts.outcome",
         "leases.rules",
         "driver.attempt",

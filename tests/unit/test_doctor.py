@@ -11,8 +11,9 @@ import pytest
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
 from airflow_occ_provider.hudi.doctor import commits, unseen, writers
-from airflow_occ_provider.hudi.doctor.finding import Severity, elapsed_ms, is_original, naive_ms
+from airflow_occ_provider.hudi.doctor.finding import Severity, is_original
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
+from airflow_occ_provider.hudi.format.instant import elapsed_ms, naive_ms
 from airflow_occ_provider.hudi.format.properties import parse_defaults
 from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.format.timeline import Timeline

@@ -24,7 +24,7 @@ OF_HADOOP = ("yarn",)
 # The DAGs of each page, in its order, as the tasks that they have.
 TASKS = {
     "README.md": [["write_trips"]],
-    "docs/how-to/scopes.md": [["write_trips"], ["write_trips"], ["write_eu", "write_us"]],
+    "docs/how-to/scopes.md": [["write_trips"], ["write_trips"], ["clean"], ["write_eu", "write_us"]],
     "docs/how-to/serializable-writes.md": [["merge"]],
     "docs/how-to/sql-and-other-jobs.md": [["merge"], ["trips"], ["ingest"], ["write"]],
     "docs/how-to/other-operators.md": [["write"]],
@@ -103,7 +103,10 @@ def test_every_command_exists(command):
     if program == "make":
         assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
     elif program == "airflow":
+        arguments = arguments[: arguments.index(">")] if ">" in arguments else arguments
         assert get_parser().parse_args(arguments).func
+    elif (program, arguments[0]) == ("python", "-m"):
+        assert (ROOT / arguments[1].replace(".", "/") / "__main__.py").exists()
     elif program == "python":
         options = (ROOT / "docs" / "how-to" / arguments[0]).read_text()
         assert all(f'"{word}"' in options for word in arguments if word.startswith("--"))

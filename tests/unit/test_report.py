@@ -1,37 +1,282 @@
+"""What concurrent writing has cost a table, of tables that real Hudi wrote and of made instants."""
+
 from __future__ import annotations
 
-import ast
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
 from pathlib import Path
 
-from tests import report
+import pytest
+
+from airflow_occ_provider.errors import ConfigurationError
+from airflow_occ_provider.hudi.format.archive import in_zone_of_requests
+from airflow_occ_provider.hudi.format.commit_metadata import read_rolled_back
+from airflow_occ_provider.hudi.format.instant import elapsed_ms, from_naive_ms, naive_ms
+from airflow_occ_provider.hudi.report.losses import Cause, EndedWrite, Loss, Spans, losses
+from airflow_occ_provider.hudi.report.summary import Pair, Sum, summarize
+from airflow_occ_provider.reading.report import report
+from airflow_occ_provider.reading.report_page import chart, render
+from airflow_occ_provider.reading.report_text import describe_report, sentence, span_ms
+from airflow_occ_provider.storage.table import HudiTable
+from tests.golden import HUDI_RELEASES
+from tests.golden.table_archive import FOLDER, unpack
+from tests.unit.commands import run_command
+from tests.unit.timed_writes import DAY, instant
+
+HEALTHY = (
+    *("archived_beyond_savepoint", "bucket_index", "cleaned", "clustering", "compaction", "created"),
+    *("history_merge_on_read", "hive_style_encoded", "indexed", "log_compaction", "operations"),
+    *("restored", "several_levels", "unchecked", "unpartitioned", "version_6_history"),
+)
+PENDING = {"bucket_index": 1}  # a write that failed, and was not rolled back yet
+GROUP = ("p", "g")
 
 
-def parsed(**sources):
-    return {
-        Path(*name.split("__")).with_suffix(".py"): ast.parse(code) for name, code in sources.items()
-    }
+def reported(release, name, folder, since_ms=0):
+    return report(HudiTable(str(unpack(FOLDER / release / f"{name}.zip", folder))), since_ms)
 
 
-def test_circles_are_of_files_that_reach_each_other():
-    package = report.PACKAGE.name
-    files = parsed(
-        a__one=f"from {package}.a import two",
-        a__two=f"def f():\n    from {package}.b.three import x",
-        b__three=f"import {package}.a.one",
-        b__four=f"from {package}.a.one import y",
+@pytest.fixture(params=["lost_writes", "lost_and_archived"])
+def lost(request):
+    return request.param
+
+
+@pytest.mark.parametrize("release", HUDI_RELEASES)
+def test_the_lost_writes_of_real_writers_and_what_they_lost_to(lost, release, tmp_path):
+    """Three lose, to a shorter one, to an earlier one and to a shorter one; the fourth fails."""
+    found = reported(release, lost, tmp_path)
+    causes = [(loss.cause, loss.is_certain) for loss in found.losses]
+    conflict = Cause.CONFLICT
+    assert causes == [(conflict, False), (conflict, True), (conflict, False), (Cause.ENDED, False)]
+    assert [loss.write.partitions for loss in found.losses] == [("p1",)] * 3 + [("p3",)]
+    for loss in found.losses:
+        assert loss.write.driver_ms == elapsed_ms(loss.write.time, loss.write.rollback)
+    shorter, earlier, again, _ = found.losses
+    assert earlier.winner < earlier.write.time
+    assert shorter.write.time < shorter.winner < shorter.write.rollback < earlier.winner
+    assert again.write.time < again.winner < again.write.rollback
+    conflicts = found.losses[:3]
+    total_ms = sum(loss.write.driver_ms for loss in conflicts)
+    assert found.summary.conflicts == Sum(3, total_ms)
+    assert found.summary.by_partition == {"p1": Sum(3, total_ms)}
+    assert found.summary.by_pair == {Pair("p1", "UPSERT, not signed"): Sum(3, total_ms)}
+    assert found.unread == 0
+
+
+@pytest.mark.parametrize("release", HUDI_RELEASES)
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_table_whose_writers_all_completed_has_lost_nothing(name, release, tmp_path):
+    if not (FOLDER / release / f"{name}.zip").exists():
+        pytest.skip("no table of this release")
+    found = reported(release, name, tmp_path)
+    assert len(found.losses) == PENDING.get(name, 0)
+    assert not found.summary.conflicts.writes
+    if not found.losses:
+        assert sentence(found).startswith("No write was lost since ")
+
+
+@pytest.mark.parametrize("release", HUDI_RELEASES)
+def test_a_write_that_waits_for_its_rollback_counts_once(release, tmp_path):
+    found = reported(release, "rollbacks", tmp_path)
+    times = [loss.write.time for loss in found.losses]
+    assert len(times) == len(set(times)) == 3
+    assert [bool(loss.write.rollback) for loss in found.losses] == [True, False, True]
+
+
+def test_what_was_requested_before_does_not_count(tmp_path):
+    everything = reported("1.2.0", "lost_writes", tmp_path / "all")
+    third = everything.losses[2].write.time
+    since_ms = everything.epoch_ms(third)
+    later = reported("1.2.0", "lost_writes", tmp_path / "later", since_ms)
+    assert [loss.write.time for loss in later.losses] == [
+        loss.write.time for loss in everything.losses[2:]
+    ]
+    assert later.commits.writes < everything.commits.writes
+
+
+def done(at, ended):
+    return instant(at, ended)
+
+
+def ended(at, until, rollback="", groups=(GROUP,)):
+    return EndedWrite(
+        f"{DAY}{at}000",
+        "commit",
+        f"{DAY}{until}000",
+        f"{DAY}{rollback}000" if rollback else "",
+        frozenset(groups),
     )
-    assert report.circles(files) == [[f"{package}.{name}" for name in ("a.one", "a.two", "b.three")]]
-    assert report.circles(files, at_load=True) == []
-    files |= parsed(b__two=f"from {package}.b import five", b__five=f"if x:\n    import {package}.b.two")
-    assert report.circles(files, at_load=True) == [[f"{package}.b.five", f"{package}.b.two"]]
 
 
-def test_names_are_counted_by_room():
-    files = parsed(a__x="found = one", a__y="def f(kept): return paths", z="commit = known.given")
-    empty, uses = report.empty_names(files)
-    assert (empty, uses) == ({"a": 3, ".": 1}, {"a": 4, ".": 2})
+def judged(write, *completed, taken_back=()):
+    groups = dict.fromkeys(completed, frozenset([GROUP]))
+    (loss,) = losses([write], Spans(completed), groups, taken_back)
+    return loss
 
 
-def test_a_class_name_in_two_files_is_doubled():
-    files = parsed(a="class A: pass\nclass B: pass", b="class A: pass")
-    assert report.doubled_classes(files) == {"A": [Path("a.py"), Path("b.py")]}
+def test_it_lost_to_the_one_that_completed_first():
+    first, later = done("100500", "101000"), done("100100", "102000")
+    loss = judged(ended("100000", "103000", "103000"), later, first)
+    assert (loss.cause, loss.winner, loss.is_certain) == (Cause.CONFLICT, first.time, False)
+
+
+@pytest.mark.parametrize(
+    ("at", "until"), [("090000", "095959"), ("104000", "105000")], ids=["before", "after"]
+)
+def test_one_that_completed_before_or_after_its_time_is_no_rival(at, until):
+    assert judged(ended("100000", "103000", "103000"), done(at, until)) == Loss(
+        ended("100000", "103000", "103000")
+    )
+
+
+def test_one_of_other_file_groups_is_no_rival():
+    write = ended("100000", "103000", "103000", [("p", "other")])
+    assert judged(write, done("100500", "101000")).cause is Cause.ENDED
+
+
+def test_one_whose_own_clean_took_it_back_may_be_its_repetition():
+    repetition = done("101000", "102959")
+    assert judged(ended("100000", "103000", "103000"), repetition).cause is Cause.ENDED
+    # The clean of a write that ran beside it is no sign of that, nor is a clean much later.
+    assert judged(ended("100000", "103000", "103000"), done("095900", "102959")).is_certain
+    assert judged(ended("100000", "104000", "104000"), repetition).cause is Cause.CONFLICT
+    between = done("102900", "102958")
+    assert judged(ended("100000", "103000", "103000"), between, repetition).winner == between.time
+
+
+def test_a_dead_write_that_is_still_pending_lost_as_well():
+    assert judged(ended("100000", "102000"), done("100500", "101959")).cause is Cause.CONFLICT
+
+
+def test_a_write_that_an_eager_writer_took_back_lost_no_conflict():
+    write = ended("100000", "103000", "103000")
+    loss = judged(write, done("100500", "101000"), taken_back={write.time})
+    assert (loss.cause, loss.winner) == (Cause.TAKEN_BACK, "")
+
+
+def test_losses_are_added_up_by_day_pair_and_partition():
+    other = frozenset([GROUP, ("q", "h")])
+    found = [
+        Loss(ended("100000", "100010", groups=other), Cause.CONFLICT, "w1", True, other),
+        Loss(ended("110000", "110001"), Cause.CONFLICT, "w2", True, frozenset([GROUP])),
+        Loss(ended("120000", "120004")),
+    ]
+    summary = summarize(found, {"w1": "nightly / load"})
+    assert summary.lost == Sum(3, 15_000)
+    assert summary.by_cause == {Cause.CONFLICT: Sum(2, 11_000), Cause.ENDED: Sum(1, 4_000)}
+    assert summary.by_day == {DAY: summary.by_cause}
+    assert list(summary.by_partition.items()) == [("p", Sum(2, 11_000)), ("q", Sum(1, 10_000))]
+    assert list(summary.by_pair) == [Pair("p, q", "nightly / load"), Pair("p", "w2")]
+
+
+def test_the_plan_of_a_rollback_names_files_too(tmp_path):
+    path = unpack(FOLDER / "1.2.0" / "lost_writes.zip", tmp_path)
+    snapshot = HudiTable(str(path)).snapshot()
+    folder = path / snapshot.config.timeline_folder
+    (first, *_) = [one for one in snapshot.timeline if one.action == "rollback"]
+    assert read_rolled_back((folder / first.requested_file).read_bytes()) == read_rolled_back(
+        (folder / first.file_name).read_bytes()
+    )
+
+
+@pytest.mark.parametrize("zone_minutes", [-720, -210, 0, 330, 840])
+def test_archived_completions_are_read_in_the_zone_of_their_requests(zone_minutes):
+    archived = [done("100000", "100003"), done("110000", "114000")]
+    by_ms = zone_minutes * 60_000
+    moved = [
+        one._replace(completion_time=from_naive_ms(naive_ms(one.completion_time) + by_ms))
+        for one in archived
+    ]
+    assert list(in_zone_of_requests(moved)) == archived
+    assert in_zone_of_requests([done("100000", None)]) == (done("100000", None),)
+
+
+@pytest.mark.parametrize(("text", "hours"), [("1h", 1), ("30d", 720), ("4w", 672)])
+def test_a_length_of_time(text, hours):
+    assert span_ms(text) == hours * 3_600_000
+
+
+@pytest.mark.parametrize("text", ["", "30", "d", "0d", "-1d", "1.5d", "30m", "٣d"])
+def test_what_is_no_length_of_time_is_refused(text):
+    with pytest.raises(ConfigurationError, match="give hours"):
+        span_ms(text)
+
+
+class _Page(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.loaded, self.text = [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.loaded += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data):
+        self.text += f"{data} "
+
+
+def test_the_page_needs_no_other_file_and_shows_what_the_values_say(tmp_path):
+    described = describe_report(reported("1.2.0", "lost_writes", tmp_path))
+    page = _Page(render([{**described, "table": "<b>lake</b>"}]))
+    assert page.loaded == []
+    assert page.tags.count("rect") == 2  # the conflicts and the failure of one day
+    assert "<b>lake</b>" in page.text
+    for loss in described["losses"]:
+        assert loss["time"] in page.text
+    assert described["sentence"] in page.text
+
+
+def test_the_page_of_a_healthy_table_has_no_drawing(tmp_path):
+    described = describe_report(reported("1.2.0", "created", tmp_path))
+    page = _Page(render([described]))
+    assert {"svg", "table"}.isdisjoint(page.tags)
+    assert chart(described) is None
+
+
+def test_a_day_without_a_loss_has_its_place_and_a_long_time_is_cut():
+    one = {"ended": {"writes": 1, "driver_ms": 1000}}
+    drawn = chart({"days": [{"day": day, "causes": one} for day in ("2026-11-01", "2026-11-11")]})
+    first, last = (block.x for block in drawn["blocks"])
+    assert last - first == pytest.approx(10 * (drawn["blocks"][0].width + 2))
+    drawn = chart({"days": [{"day": day, "causes": one} for day in ("2025-11-01", "2026-11-11")]})
+    assert (len(drawn["blocks"]), drawn["first"]) == (1, "2026-07-15")
+
+
+def test_the_command_prints_each_format(tmp_path, capsys):
+    path = str(unpack(FOLDER / "1.2.0" / "lost_writes.zip", tmp_path))
+    arguments = ("report", path, "--since", "5200w", "--output")
+    run_command(*arguments, "json")
+    (described,) = json.loads(capsys.readouterr().out)
+    assert [loss["cause"] for loss in described["losses"]] == ["conflict"] * 3 + ["ended"]
+    run_command(*arguments, "plain")
+    text = capsys.readouterr()
+    assert described["sentence"] in text.out
+    assert described["losses"][0]["winner"] in text.out
+    assert re.search(r"reading 4 rollbacks of .*\.\.\.", text.err)
+    run_command(*arguments, "html")
+    assert capsys.readouterr().out.startswith("<!doctype html>")
+
+
+def test_a_program_without_airflow_prints_it(tmp_path):
+    path = str(unpack(FOLDER / "0.15.0" / "lost_writes.zip", tmp_path))
+    code = (
+        "import sys; sys.modules['airflow'] = None; import runpy; "
+        "runpy.run_module('airflow_occ_provider.reading', run_name='__main__')"
+    )
+
+    def run(*arguments):
+        command = [sys.executable, "-c", code, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+    printed = run(path, "--since", "5200w")
+    assert printed.returncode == 0, printed.stderr
+    assert "3 lost a conflict, which a queue prevents" in printed.stdout
+    assert json.loads(run(path, "-o", "json", "--since", "5200w").stdout)[0]["table"] == path
+    assert run(path, "-o", "html").stdout.startswith("<!doctype html>")
+    refused = run(str(Path(path) / "missing"))
+    assert refused.returncode == 1
+    assert "is not a Hudi table" in refused.stderr

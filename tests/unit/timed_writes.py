@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
-from airflow_occ_provider.hudi.doctor.finding import naive_ms
-from airflow_occ_provider.hudi.format.instant import Instant, State
+from airflow_occ_provider.hudi.format.instant import Instant, State, naive_ms
 
 DAY = "20261124"
 

@@ -14,14 +14,13 @@ from airflow_occ_provider.hudi.doctor.finding import (
     ROUNDED_OFF_MS,
     Finding,
     Severity,
-    elapsed_ms,
     is_original,
     is_plausible,
     some,
     zone_and_lag_ms,
 )
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
-from airflow_occ_provider.hudi.format.instant import Instant, naive_ms
+from airflow_occ_provider.hudi.format.instant import Instant, elapsed_ms, naive_ms
 from airflow_occ_provider.hudi.format.timeline import Timeline, collisions
 from airflow_occ_provider.hudi.writer.heartbeat import Heartbeat, HeartbeatRule
 

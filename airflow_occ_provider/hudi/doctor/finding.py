@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from airflow_occ_provider.hudi.conflict.operation import ConcurrentOperation
-from airflow_occ_provider.hudi.format.instant import naive_ms, zone_ms
+from airflow_occ_provider.hudi.format.instant import elapsed_ms, naive_ms, zone_ms
 
 _MOST_NAMED = 5
 ROUNDED_OFF_MS = 2_000
@@ -60,12 +60,6 @@ def some(names: Iterable[str]) -> str:
     ordered = sorted(names)
     shown = ", ".join(ordered[-_MOST_NAMED:])
     return shown if len(ordered) <= _MOST_NAMED else f"{len(ordered)}, the last {shown}"
-
-
-def elapsed_ms(first: str, second: str) -> int | None:
-    """Return the milliseconds between two instant times of one zone."""
-    begun, ended = naive_ms(first), naive_ms(second)
-    return None if begun is None or ended is None else ended - begun
 
 
 def zone_and_lag_ms(operation: ConcurrentOperation) -> tuple[int, int] | None:

@@ -22,7 +22,14 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from airflow_occ_provider.hudi.format.avro import TooLargeError, decode_value
-from airflow_occ_provider.hudi.format.instant import Instant, State
+from airflow_occ_provider.hudi.format.instant import (
+    QUARTER_MS,
+    Instant,
+    State,
+    elapsed_ms,
+    from_naive_ms,
+    naive_ms,
+)
 
 VERSION_FILE = "_version_"
 
@@ -40,11 +47,13 @@ _MAX_SCHEMA_BYTES = 1 << 20
 _MAX_HEADER_ENTRIES = 100
 _MAX_RECORD_BYTES = 1 << 27
 _FILE = re.compile(r"\.commits_\.archive\.\d+(_\d+-\d+-\d+)?")
+_ROUNDED_OFF_MS = 2_000  # a storage may show whole seconds
 _INDEX = frozenset({"commitTime", "actionType", "actionState", "stateTransitionTime"})
 _METADATA = {
     "commit": "hoodieCommitMetadata",
     "deltacommit": "hoodieCommitMetadata",
     "replacecommit": "hoodieReplaceCommitMetadata",
+    "rollback": "hoodieRollbackMetadata",
 }
 _PLAN = {
     "compaction": "hoodieCompactionPlan",
@@ -191,6 +200,28 @@ def instants_of(entries: Iterable[Entry]) -> dict[Instant, InstantRecords]:
         ): InstantRecords(entry.position if entry.action in _METADATA else None, plans.get(entry.time))
         for entry in completed.values()
     }
+
+
+def in_zone_of_requests(instants: Iterable[Instant]) -> tuple[Instant, ...]:
+    """Return archived instants with both times in one zone, for a timeline in UTC.
+
+    Layout 1 has completion times in the zone of the writer's JVM, also if the timeline is in UTC (Hudi
+    0.15.0 and 1.x, ``HoodieInstantTimeGenerator.formatDate``). Zones differ by quarters of an hour, and
+    the shortest action of an archive takes less than one: what is more is the difference of the zones.
+    Writers in several zones are not told apart.
+    """
+    archived = tuple(instants)
+    took_ms = [elapsed_ms(instant.time, instant.completion_time or "") for instant in archived]
+    shortest_ms = min((length for length in took_ms if length is not None), default=0)
+    ahead_ms = (shortest_ms + _ROUNDED_OFF_MS) // QUARTER_MS * QUARTER_MS
+    return tuple(
+        instant
+        if length is None
+        else instant._replace(
+            completion_time=from_naive_ms((naive_ms(instant.time) or 0) + length - ahead_ms)
+        )
+        for instant, length in zip(archived, took_ms, strict=True)
+    )
 
 
 def read_archived_record(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from airflow_occ_provider.hudi.format.avro import AVRO_MAGIC, MAX_VALUES, Fields, TooLargeError, decode
-from airflow_occ_provider.hudi.format.file_group import FileGroupId
+from airflow_occ_provider.hudi.format.file_group import FileGroupId, file_id
 
 Content: TypeAlias = bytes | Mapping[str, Any]
 """A file's content, or the decoded record from an archive of layout 1."""
@@ -22,7 +22,17 @@ COMMIT_FIELDS = frozenset(
     }
 )
 """The fields that ``read_commit`` uses: each of 100,000 file groups may have 30 fields."""
+ROLLBACK_FIELDS = frozenset(
+    {
+        *("commitsRollback", "instantsRollback", "commitTime", "action", "partitionMetadata"),
+        *("successDeleteFiles", "failedDeleteFiles", "rollbackLogFiles", "logFilesFromFailedCommit"),
+        *("instantToRollback", "RollbackRequests", "partitionPath"),
+        *("filesToBeDeleted", "logBlocksToBeDeleted"),
+    }
+)
+"""The fields that ``read_rolled_back`` uses."""
 _CHANGES = ("numInserts", "numUpdateWrites", "numDeletes")
+_BEGUN = ("successDeleteFiles", "failedDeleteFiles", "rollbackLogFiles", "logFilesFromFailedCommit")
 PLAN_FIELDS = frozenset(
     {"operations", "clusteringPlan", "inputGroups", "slices", "partitionPath", "fileId"}
 )
@@ -207,6 +217,43 @@ def read_rolled_back_times(content: bytes) -> frozenset[str]:
     ]
     times = (instant.get("commitTime") if isinstance(instant, dict) else instant for instant in named)
     return frozenset(filter(None, times))
+
+
+class RolledBack(NamedTuple):
+    """What a rollback takes back.
+
+    :param actions: of the instants that it names, by their requested times.
+    :param file_groups: of the files that they had begun.
+    """
+
+    actions: Mapping[str, str]
+    file_groups: frozenset[FileGroupId]
+
+
+def read_rolled_back(content: Content) -> RolledBack:
+    """Return what a rollback takes back, by its metadata or its plan.
+
+    :raises ValueError: if the content is neither, or is cut off.
+    """
+    record = read_record(content, ROLLBACK_FIELDS)
+    named = [*(record.get("instantsRollback") or ()), record.get("instantToRollback")]
+    actions = {instant["commitTime"]: instant["action"] for instant in filter(None, named)}
+    begun = [
+        (partition, path)
+        for partition, files in (record.get("partitionMetadata") or {}).items()
+        for kind in _BEGUN
+        for path in files.get(kind) or ()
+    ]
+    planned = [
+        (request["partitionPath"], path)
+        for request in record.get("RollbackRequests") or ()
+        for kind in ("filesToBeDeleted", "logBlocksToBeDeleted")
+        for path in request.get(kind) or ()
+    ]
+    return RolledBack(
+        dict.fromkeys(record.get("commitsRollback") or (), "commit") | actions,
+        frozenset((partition, file_id(path)) for partition, path in (*begun, *planned)),
+    )
 
 
 def read_deleted_names(content: bytes) -> frozenset[str]:

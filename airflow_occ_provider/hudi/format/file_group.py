@@ -28,7 +28,15 @@ class Marker(NamedTuple):
     @property
     def file_group(self) -> FileGroupId:
         """The file group that the data file belongs to."""
-        return self.partition, self.data_file.removeprefix(".").partition("_")[0]
+        return self.partition, file_id(self.data_file)
+
+
+def file_id(path: str) -> str:
+    """Return the file id in the name of a base file or a log file.
+
+    :param path: the name, or a path that ends with it.
+    """
+    return path.rpartition("/")[2].removeprefix(".").partition("_")[0]
 
 
 def parse_marker(path: str) -> Marker | None:

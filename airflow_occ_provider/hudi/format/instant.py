@@ -9,7 +9,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal, NamedTuple, TypeAlias
 
-_QUARTER_MS = 900_000
+QUARTER_MS = 900_000
+"""By which time zones differ."""
 _ZONES_MS = range(-12 * 3_600_000, 14 * 3_600_000 + 1)
 WRITE_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 """Actions by which a writer, not a table service, changes data."""
@@ -33,6 +34,12 @@ def naive_ms(time: str) -> int | None:
         return None
 
 
+def elapsed_ms(first: str, second: str) -> int | None:
+    """Return the milliseconds between two instant times of one zone."""
+    begun, ended = naive_ms(first), naive_ms(second)
+    return None if begun is None or ended is None else ended - begun
+
+
 def zone_ms(time: str, written_ms: int | None) -> int | None:
     """Return how far the zone of an instant time is ahead of UTC.
 
@@ -44,7 +51,7 @@ def zone_ms(time: str, written_ms: int | None) -> int | None:
     named_ms = naive_ms(time)
     if named_ms is None or written_ms is None:
         return None
-    ahead_ms = round((named_ms - written_ms) / _QUARTER_MS) * _QUARTER_MS
+    ahead_ms = round((named_ms - written_ms) / QUARTER_MS) * QUARTER_MS
     return ahead_ms if ahead_ms in _ZONES_MS else None
 
 

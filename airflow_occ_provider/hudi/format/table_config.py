@@ -85,6 +85,11 @@ class TableConfig:
         return int(self.properties.get("hoodie.timeline.layout.version", "1"))
 
     @property
+    def is_timeline_in_utc(self) -> bool:
+        """Whether instants are requested in UTC, not in the zones of their writers."""
+        return self.properties.get("hoodie.table.timeline.timezone", "LOCAL").upper() == "UTC"
+
+    @property
     def merge_on_read(self) -> bool:
         """Whether the table is merge-on-read."""
         return self.properties.get("hoodie.table.type") == "MERGE_ON_READ"

@@ -1,0 +1,1 @@
+"""Pure: what concurrent writing has cost a table, by its timeline alone."""
