@@ -120,7 +120,9 @@ _AGAIN = (
     "set commits='many', if keys or a checkpoint make it safe that a retry runs the whole job again,"
 )
 # Files of a clean, which Hudi runs after each commit, and of the heartbeats that it reads.
-_OF_CLEAN = re.compile(r"\.clean(?:\.\w+)?\b|/\.heartbeat/\d")
+_OF_CLEAN = re.compile(
+    r"/\d{14,20}(?:_\d+)?\.clean(?:\.requested|\.inflight)?\b|/\.hoodie/\.heartbeat/\d{14}"
+)
 _CLEAN_FAILED = (
     "only Hudi's clean after the commit failed, most often beside that of another writer: if the job "
     "does nothing after its write, mark the task as success. Give all writers "

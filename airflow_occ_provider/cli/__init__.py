@@ -217,7 +217,7 @@ _COMMANDS = (
         "the time of their drivers, the writes that they lost a conflict to, the partitions and pairs "
         "that collide most, each day, and what is unsafe. Reads the timeline and the history; nothing "
         "is written. --output html prints one page.",
-        *(_TABLES, _SINCE, _INTERVAL, _MISSES, _CONN_ID, _TIMEOUT, _HTML, ARG_VERBOSE),
+        *(_TABLES, _SINCE, _LOCK_IF_ANY, _INTERVAL, _MISSES, _CONN_ID, _TIMEOUT, _HTML, ARG_VERBOSE),
     ),
     _command(
         "conf.conf",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TypeVar
 
 from airflow_occ_provider.attempts.identity import Signature
-from airflow_occ_provider.hudi.doctor.finding import Finding, Severity
+from airflow_occ_provider.errors import HistoryUnreadableError
+from airflow_occ_provider.hudi.doctor.finding import Finding
 from airflow_occ_provider.hudi.format.archive import in_zone_of_requests
-from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata, RolledBack
-from airflow_occ_provider.hudi.format.file_group import FileGroupId
+from airflow_occ_provider.hudi.format.commit_metadata import RolledBack
 from airflow_occ_provider.hudi.format.instant import (
     WRITE_ACTIONS,
     Instant,
@@ -19,10 +20,11 @@ from airflow_occ_provider.hudi.format.instant import (
     from_naive_ms,
     naive_ms,
 )
-from airflow_occ_provider.hudi.report.losses import EndedWrite, Loss, Spans, losses
+from airflow_occ_provider.hudi.report.losses import Completed, EndedWrite, Loss, Spans, losses
 from airflow_occ_provider.hudi.report.summary import Sum, Summary, summarize
 from airflow_occ_provider.hudi.writer.heartbeat import DEFAULT_RULE, HeartbeatRule
-from airflow_occ_provider.reading.doctor import examine
+from airflow_occ_provider.hudi.writer.options import NON_BLOCKING
+from airflow_occ_provider.reading.doctor import STUCK_AFTER_MS
 from airflow_occ_provider.spelling import SEPARATOR
 from airflow_occ_provider.storage.folder import map_concurrently
 from airflow_occ_provider.storage.snapshot import Snapshot
@@ -30,8 +32,9 @@ from airflow_occ_provider.storage.table import HudiTable
 from airflow_occ_provider.storage.writers import PendingInstant, pending_writers
 
 _MOST_LISTED = 20
-_EAGER = "eager_cleaner"
-_Groups = Mapping[Instant, frozenset[FileGroupId]]
+_EARLY = "eager_cleaner"
+_SERVICE_OF_LOGS = "LOG_COMPACT"
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,8 @@ class TableReport:
     :param commits: the completed writes and table services, and how long they took.
     :param losses: the writes that ended without a commit, oldest first.
     :param names: of the writes that they lost to, by requested time.
-    :param findings: of ``reading.doctor``, the worst first.
-    :param unread: archived rollbacks that cannot be decoded, so that their writes are missing here.
+    :param findings: of the table's examination, the worst first.
+    :param gaps: what could not be read, as sentences.
     """
 
     table: str
@@ -56,7 +59,7 @@ class TableReport:
     losses: tuple[Loss, ...]
     names: Mapping[str, str]
     findings: tuple[Finding, ...]
-    unread: int = 0
+    gaps: tuple[str, ...] = ()
 
     @property
     def summary(self) -> Summary:
@@ -72,101 +75,117 @@ class TableReport:
 def report(
     table: HudiTable,
     since_ms: int,
+    findings: tuple[Finding, ...] = (),
     rule: HeartbeatRule = DEFAULT_RULE,
-    tell: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> TableReport:
     """Return what concurrent writing has cost a table.
 
     Reads the timeline, the rollbacks in it and in the history, and the commits beside the writes that
-    were rolled back: each file once. Nothing is written.
+    were lost. Nothing is written.
 
     :param since_ms: epoch milliseconds; what was requested before is left out.
+    :param findings: of ``reading.doctor.examine``: they name the writes that were rolled back early.
     :param rule: the heartbeat rule of the writers.
-    :param tell: called with what is read next, for people that wait.
-    :raises HistoryUnreadableError: for a history of layout 2 without pyarrow.
+    :param progress: called with what is read next.
     :raises TableUnreadableError: if the storage cannot be read, or there is no table.
     """
     table = table.diagnosed()
     snapshot = table.snapshot()
-    ahead_ms = snapshot.ahead_ms()
-    since = from_naive_ms(since_ms + ahead_ms)
-    tell(f"reading the history of {table.path}")
-    archived = snapshot.history(since_ms) if snapshot.has_history() else ()
-    if snapshot.config.layout_version == 1 and snapshot.config.is_timeline_in_utc:
-        archived = in_zone_of_requests(archived)
-    instants = [instant for instant in (*archived, *snapshot.timeline) if instant.time >= since]
+    ahead_ms = 0 if snapshot.config.is_timeline_in_utc else snapshot.ahead_ms()
+    since = from_naive_ms(max(0, since_ms + ahead_ms))
+    progress(f"reading the history of {table.path}")
+    archived, gaps = _archived(snapshot, max(0, since_ms))
+    instants = [*archived, *snapshot.timeline]
     done = [instant for instant in instants if instant.completed and instant.is_write]
-    rollbacks = [instant for instant in instants if instant.action == "rollback"]
-    tell(f"reading {len(rollbacks)} rollbacks of {table.path}")
-    content = _read_each(snapshot.reader.rolled_back, rollbacks)
+    rollbacks = [i for i in instants if i.action == "rollback" and i.time >= since]
+    progress(f"reading {len(rollbacks)} rollbacks of {table.path}")
+    contents = _read_each(snapshot.reader.rolled_back, rollbacks)
+    unread = sum(content is None for content in contents.values())
+    if unread:
+        gaps.append(f"{unread} rollbacks cannot be read; their writes are missing.")
     completed = {instant.time for instant in done}
     # A write whose rollback is pending is pending itself.
     dead = {write.time: write for write in _dead(table, snapshot, rule, ahead_ms)}
     ended = [
         write
-        for time, write in sorted((dead | _taken_back(content)).items())
-        if time >= since and time not in completed
+        for write_time, write in sorted((dead | _rolled_back(contents)).items())
+        if write_time >= since and write_time not in completed
     ]
-    spans = Spans(done)
+    spans = Spans(write for write in done if (write.completion_time or "") >= since)
     beside = {other for write in ended for other in spans.beside(write)}
-    tell(f"reading {len(beside)} commits beside {len(ended)} lost writes of {table.path}")
-    written = _read_each(snapshot.reader.commit, beside)
-    tell(f"examining {table.path}")
-    findings = examine(table, rule)
-    eager = (finding for finding in findings if finding.check == _EAGER)
-    certain = (finding.instants for finding in eager if finding.severity is Severity.ERROR)
-    found = losses(
-        ended,
-        spans,
-        _file_groups(written),
-        {time for times in certain for time in times},
-    )
+    if (snapshot.config.concurrency_mode or "").upper() == NON_BLOCKING:
+        beside = set()  # overlapping writes all commit
+    progress(f"reading {len(beside)} commits beside {len(ended)} lost writes of {table.path}")
+    written = _read_each(partial(_completed, snapshot), beside)
+    early = {at for finding in findings if finding.check == _EARLY for at in finding.instants}
     return TableReport(
         table.path,
-        since_ms,
+        max(0, since_ms),
         _now_ms(),
         ahead_ms,
-        _length(done),
-        tuple(found),
-        {instant.time: _name(instant, metadata) for instant, metadata in written.items()},
+        _length(write for write in done if write.time >= since),
+        tuple(losses(ended, spans, written, early)),
+        {instant.time: write.name for instant, write in written.items()},
         findings,
-        sum(content[rollback] is None for rollback in rollbacks),
+        tuple(gaps),
     )
 
 
-def _read_each(read: Callable[[Instant], Any], instants: Iterable[Instant]) -> dict[Instant, Any]:
+def _archived(snapshot: Snapshot, since_ms: int) -> tuple[tuple[Instant, ...], list[str]]:
+    """Return the archived instants, and what is missing of them."""
+    if not snapshot.has_history(since_ms):
+        return (), []
+    try:
+        archived = snapshot.history(since_ms)
+    except HistoryUnreadableError as error:
+        return (), [f"What was archived is missing: {error.message}. {error.remedy}."]
+    if snapshot.config.layout_version == 1 and snapshot.config.is_timeline_in_utc:
+        archived = in_zone_of_requests(archived)
+    return archived, []
+
+
+def _read_each(read: Callable[[Instant], _T], instants: Iterable[Instant]) -> dict[Instant, _T]:
     """Return what is read of instants; archived ones in the order of their files."""
-    active = dict.fromkeys(instants)
-    archived = sorted(
-        (instant for instant in active if instant.archived), key=lambda instant: instant.file_name
+    wanted = set(instants)
+    archived = sorted((i for i in wanted if i.archived), key=lambda instant: instant.file_name)
+    return {instant: read(instant) for instant in archived} | map_concurrently(
+        read, wanted.difference(archived)
     )
-    for instant in archived:
-        active[instant] = read(instant)
-    return active | map_concurrently(read, [i for i in active if not i.archived])
 
 
-def _taken_back(content: Mapping[Instant, RolledBack | None]) -> dict[str, EndedWrite]:
+def _rolled_back(contents: Mapping[Instant, RolledBack | None]) -> dict[str, EndedWrite]:
     """Return the writes that rollbacks name; the first one that names a write counts."""
     ended: dict[str, EndedWrite] = {}
-    for rollback, taken in sorted(content.items()):
-        if taken is None:
-            continue
-        for begun, action in taken.actions.items():
-            write = EndedWrite(begun, action, rollback.time, rollback.time, taken.file_groups)
+    for rollback, content in sorted(contents.items()):
+        for begun, action in content.actions.items() if content else ():
+            groups = content.file_groups if content else frozenset()
             if action in WRITE_ACTIONS:
-                ended.setdefault(begun, write)
+                ended.setdefault(begun, EndedWrite(begun, action, rollback.time, rollback.time, groups))
     return ended
 
 
 def _dead(
     table: HudiTable, snapshot: Snapshot, rule: HeartbeatRule, ahead_ms: int
 ) -> Iterable[EndedWrite]:
+    """Yield the pending writes that have ended.
+
+    One without a heartbeat may be that of a single writer, which has none, as long as it is young.
+    """
+    may_be_alive = from_naive_ms(_now_ms() - STUCK_AFTER_MS + ahead_ms)
     for writer in pending_writers(table, snapshot, rule):
-        if not writer.live:
-            operation, last_ms = writer.operation, _last_sign_ms(snapshot, writer)
-            instant = operation.instant
-            ended = from_naive_ms(last_ms + ahead_ms) if last_ms else instant.time
-            yield EndedWrite(instant.time, instant.action, ended, "", operation.file_groups)
+        operation, has_heartbeat = writer.operation, writer.heartbeat.last_ms is not None
+        instant = operation.instant
+        if writer.live or not (has_heartbeat or instant.time < may_be_alive):
+            continue
+        last_ms = _last_sign_ms(snapshot, writer)
+        yield EndedWrite(
+            instant.time,
+            instant.action,
+            from_naive_ms(last_ms + ahead_ms) if last_ms else instant.time,
+            file_groups=operation.file_groups,
+            at_commit=not has_heartbeat and snapshot.config.layout_version > 1,
+        )
 
 
 def _last_sign_ms(snapshot: Snapshot, writer: PendingInstant) -> int:
@@ -178,21 +197,24 @@ def _last_sign_ms(snapshot: Snapshot, writer: PendingInstant) -> int:
     return max(filter(None, signs), default=0)
 
 
-def _file_groups(written: Mapping[Instant, CommitMetadata | None]) -> _Groups:
-    return {
-        instant: metadata.file_groups | metadata.replaced
-        for instant, metadata in written.items()
-        if metadata and not metadata.is_table_service
-    }
-
-
-def _name(instant: Instant, metadata: CommitMetadata | None) -> str:
+def _completed(snapshot: Snapshot, instant: Instant) -> Completed:
+    metadata = snapshot.reader.commit(instant)
     if metadata is None:
-        return instant.action
+        return Completed(name=instant.action)
+    is_compaction = metadata.operation_type == "COMPACT"
+    # Since table version 9 a compaction refuses no write; a log compaction never does.
+    is_beside = metadata.operation_type == _SERVICE_OF_LOGS or (
+        is_compaction and snapshot.config.version >= 9
+    )
     signature = Signature.from_extra(metadata.extra)
-    if signature is None:
-        return f"{metadata.operation_type}, not signed"
-    return SEPARATOR.join(signature.task_run.task_path)
+    return Completed(
+        frozenset() if is_beside else metadata.file_groups | metadata.replaced,
+        is_compaction,
+        signature is not None and signature.try_number > 1,
+        SEPARATOR.join(signature.task_run.task_path)
+        if signature
+        else f"{metadata.operation_type}, not signed",
+    )
 
 
 def _length(done: Iterable[Instant]) -> Sum:

@@ -45,6 +45,7 @@ def render(described: Sequence[Mapping[str, Any]]) -> str:
     return environment.get_template("report.html").render(
         reports=[{**report, "chart": chart(report)} for report in described],
         reasons=_NAMES,
+        named=lambda partitions: ", ".join(name or "/" for name in partitions),
         most=_MOST_LOSSES,
         width=_WIDTH,
         height=_HEIGHT,
@@ -62,7 +63,7 @@ def chart(described: Mapping[str, Any]) -> dict[str, Any] | None:
     last = max(losses)
     first = max(min(losses), _plus(last, 1 - _MOST_DAYS))
     days = [_plus(first, number) for number in range(_between(first, last) + 1)]
-    most_ms = max(sum(sum_["driver_ms"] for sum_ in losses[day].values()) for day in losses)
+    most_ms = max(sum(sum_["driver_ms"] for sum_ in losses.get(day, {}).values()) for day in days)
     slot = _WIDTH / max(len(days), 7)
     blocks = list[Block]()
     for number, day in enumerate(days):
@@ -73,7 +74,7 @@ def chart(described: Mapping[str, Any]) -> dict[str, Any] | None:
                 height = max(2.0, sum_["driver_ms"] / max(most_ms, 1) * (_HEIGHT - 2))
                 bottom -= height
                 span = spell_span(sum_["driver_ms"])
-                title = f"{day}: {sum_['writes']} {_NAMES[cause]}, {span} at most"
+                title = f"{day}: {sum_['writes']} {_NAMES[cause]}, {span}"
                 blocks.append(Block(cause, number * slot + 1, bottom, slot - 2, height, title))
     return {"blocks": blocks, "first": days[0], "last": days[-1], "most": spell_span(most_ms)}
 

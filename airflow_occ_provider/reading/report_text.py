@@ -16,8 +16,9 @@ from airflow_occ_provider.spelling import spell_span, spell_time
 _MOST_ROWS = 20
 _HOURS = {"h": 1, "d": 24, "w": 168}
 REASONS = {
-    Cause.CONFLICT: "lost a conflict",
-    Cause.TAKEN_BACK: "rolled back by a writer that does not wait for heartbeats",
+    Cause.CONFLICT: "lost a conflict with a write that ran at the same time",
+    Cause.LIKELY_CONFLICT: "likely lost a conflict, with a write that began later",
+    Cause.ROLLED_BACK_EARLY: "rolled back before the heartbeat could expire, by a writer or by hand",
     Cause.ENDED: "ended without a sign of a conflict: a failure, a kill, or a stop",
 }
 
@@ -41,7 +42,7 @@ def describe_report(report: TableReport) -> dict[str, Any]:
     """Return a report as JSON values; times are epoch milliseconds.
 
     ``driver_ms`` is the time from a write's request to that of its rollback, or to the last sign of its
-    writer: the most that its driver can have run.
+    writer if it was not rolled back yet.
     """
     summary = report.summary
     return {
@@ -63,26 +64,27 @@ def describe_report(report: TableReport) -> dict[str, Any]:
         ],
         "losses": [_loss(report, loss) for loss in report.losses],
         "findings": [finding.to_json() for finding in report.findings],
-        "unread_rollbacks": report.unread,
+        "gaps": list(report.gaps),
     }
 
 
 def sentence(report: TableReport) -> str:
     """Return in one sentence what was lost, and what a queue would have kept."""
-    lost, conflicts = report.summary.lost, report.summary.conflicts
-    span = f"since {spell_time(report.since_ms)}"
-    if not lost.writes:
-        return f"No write was lost {span}, beside {report.commits.writes} that completed."
-    text = (
-        f"{lost.writes} of {lost.writes + report.commits.writes} writes were lost {span}, at most "
-        f"{spell_span(lost.driver_ms)} of their drivers"
-    )
-    if not conflicts.writes:
-        return f"{text}; none shows a conflict."
-    return (
-        f"{text}; {conflicts.writes} lost a conflict, which a queue prevents: at most "
-        f"{spell_span(conflicts.driver_ms)}."
-    )
+    summary, span = report.summary, f"since {spell_time(report.since_ms)}"
+    beside = f"beside {report.commits.writes} commits"
+    if not summary.lost.writes:
+        return f"No write was lost {span}, {beside}."
+    conflict, likely = summary.of(Cause.CONFLICT), summary.of(Cause.LIKELY_CONFLICT)
+    parts = [
+        f"{conflict.writes} lost a conflict ({spell_span(conflict.driver_ms)})"
+        if conflict.writes
+        else "",
+        f"{likely.writes} likely did ({spell_span(likely.driver_ms)})" if likely.writes else "",
+    ]
+    conflicts = " and ".join(filter(None, parts))
+    shown = f"{conflicts}, which a queue prevents" if conflicts else "none shows a conflict"
+    lost = f"{summary.lost.writes} writes were lost {span}, {beside}"
+    return f"{lost}: {spell_span(summary.lost.driver_ms)} of driver time. Of these {shown}."
 
 
 def report_lines(described: Mapping[str, Any]) -> Iterator[str]:
@@ -90,18 +92,20 @@ def report_lines(described: Mapping[str, Any]) -> Iterator[str]:
     yield described["table"]
     yield described["sentence"]
     for cause, sum_ in described["causes"].items():
-        yield f"  {sum_['writes']} {REASONS[Cause(cause)]} ({spell_span(sum_['driver_ms'])} at most)"
+        yield f"  {sum_['writes']} {REASONS[Cause(cause)]} ({spell_span(sum_['driver_ms'])})"
     if described["pairs"]:
-        yield "Losers and winners:"
+        yield "Losers, by their partitions, and winners:"
     for pair in described["pairs"]:
-        yield (
-            f"  {pair['writes']} in {pair['loser']} to {pair['winner']} "
-            f"({spell_span(pair['driver_ms'])} at most)"
-        )
-    if described["unread_rollbacks"]:
-        yield f"{described['unread_rollbacks']} archived rollbacks cannot be read: their writes lack."
+        text = f"{pair['writes']} in {pair['loser']} to {pair['winner']}"
+        yield f"  {text} ({spell_span(pair['driver_ms'])})"
+    if described["partitions"]:
+        yield "Where writers collide:"
+    for place in described["partitions"]:
+        text = f"{place['writes']} in {place['partition'] or '/'}"
+        yield f"  {text} ({spell_span(place['driver_ms'])})"
     for finding in described["findings"]:
         yield f"{finding['severity']}: {finding['evidence']}. Remedy: {finding['remedy']}."
+    yield from described["gaps"]
 
 
 def loss_row(described: Mapping[str, Any]) -> dict[str, str]:
@@ -109,11 +113,10 @@ def loss_row(described: Mapping[str, Any]) -> dict[str, str]:
     return {
         "requested": spell_time(described["requested_ms"]) if described["requested_ms"] else "-",
         "instant": described["time"],
-        "at most": spell_span(described["driver_ms"]),
+        "driver time": spell_span(described["driver_ms"]),
         "cause": described["cause"],
         "lost to": " ".join(filter(None, (described["winner"], described["winner_name"]))) or "-",
-        "sure": "yes" if described["certain"] else "",
-        "partitions": "\n".join(described["partitions"]) or "-",
+        "partitions": "\n".join(name or "/" for name in described["partitions"]) or "-",
     }
 
 
@@ -127,7 +130,6 @@ def _loss(report: TableReport, loss: Loss) -> dict[str, Any]:
         "cause": loss.cause.value,
         "winner": loss.winner or None,
         "winner_name": report.names.get(loss.winner),
-        "certain": loss.is_certain,
         "rollback": write.rollback or None,
         "partitions": list(write.partitions[:MOST_PARTITIONS]),
         "partitions_left_out": max(len(write.partitions) - MOST_PARTITIONS, 0),

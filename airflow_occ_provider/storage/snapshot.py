@@ -67,9 +67,13 @@ class Snapshot:
 
         It is 0 if no requested file shows it, as after a copy.
         """
-        requested = ((i.time, i.requested_file) for i in self.timeline if i.requested_file)
-        zones = (zone_ms(time, self.written_ms(file)) for time, file in requested)
-        shown = sorted(zone for zone in zones if zone is not None)
+        requested = [(i.time, i.requested_file) for i in self.timeline if i.requested_file]
+
+        def zones(_: str) -> list[int]:
+            shown = (zone_ms(time, self._modified(file)) for time, file in requested)
+            return sorted(zone for zone in shown if zone is not None)
+
+        shown = self._folder.ask(self.config.timeline_folder, zones)
         return shown[len(shown) // 2] if shown else 0
 
     def refreshed(self, listing: Listing) -> Snapshot:
@@ -141,7 +145,8 @@ class Snapshot:
     def last_file_ms(self, partition: str, time: str) -> int | None:
         """Return the epoch milliseconds at which a write last wrote in a partition.
 
-        :param time: requested time of the write, which the names of its files contain.
+        :param time: requested time of the write. The names of its files contain it, but for log files
+            of layout 1.
         :returns: ``None`` if it has none there, or the storage does not record the times.
         """
         listing = self._folder.listing(partition)

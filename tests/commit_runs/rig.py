@@ -68,9 +68,17 @@ class Rig:
     def wait_until_quiet(self, commits: int) -> None:
         """Wait until that many commits have runs, and every run has ended."""
         for dag_id in STARTED:
-            until(lambda dag_id=dag_id: len(self.instants(dag_id)) >= commits, f"runs of {dag_id}")
+            until(
+                lambda dag_id=dag_id: len(self.instants(dag_id)) >= commits,
+                f"runs of {dag_id}",
+                pause_s=1,
+            )
         for dag_id in ("start_runs", *STARTED):
-            until(lambda dag_id=dag_id: not self._live(dag_id), f"the ends of the runs of {dag_id}")
+            until(
+                lambda dag_id=dag_id: not self._live(dag_id),
+                f"the ends of the runs of {dag_id}",
+                pause_s=1,
+            )
 
     def _last_triggerer(self) -> int:
         jobs = self._airflow.call("GET", "/jobs?job_type=TriggererJob&limit=1&order_by=-id")["jobs"]

@@ -40,7 +40,13 @@ def rolled_back_alive(table: GoldenTable) -> None:
 
 
 def lost_writes(table: GoldenTable) -> None:
-    """Copy-on-write: three writes lost a conflict, and one failed; later cleans took them back."""
+    """Copy-on-write: writes lost conflicts or failed, and were taken back; the last one was not."""
+    _lose(table)
+    fails(lambda: _lose_to_shorter(table))
+
+
+def _lose(table: GoldenTable) -> None:
+    """Three writes lose a conflict, and one fails; later cleans take them back."""
     table.of()
     table.options |= _UTC | {
         "hoodie.client.heartbeat.interval_in_ms": "1000",
@@ -60,8 +66,8 @@ def lost_writes(table: GoldenTable) -> None:
 
 
 def lost_and_archived(table: GoldenTable) -> None:
-    """The same, and then all that came of it was archived."""
-    lost_writes(table)
+    """Copy-on-write: writes lost conflicts or failed, and all that came of it was archived."""
+    _lose(table)
     table.options |= ARCHIVING
     for _ in range(8):
         table.write([(0, "p0")])

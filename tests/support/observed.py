@@ -14,12 +14,12 @@ _PATIENCE_S = 900
 _Value = TypeVar("_Value")
 
 
-def until(ready: Callable[[], _Value], what: str) -> _Value:
+def until(ready: Callable[[], _Value], what: str, *, pause_s: float = 0.1) -> _Value:
     """Wait until something is there, and return it."""
     deadline = time.monotonic() + _PATIENCE_S
     while not (value := ready()):
         assert time.monotonic() < deadline, f"{what}: not in {_PATIENCE_S} s"
-        time.sleep(0.1)
+        time.sleep(pause_s)
     return value
 
 

@@ -38,6 +38,7 @@ EXPECTED = {
     "early_conflict": {"dead_writers"},
     "indexed": {"damaged_metadata_table"},  # it was recorded without that table
     "live_direct": {"dead_writers", "leftover_heartbeat"},
+    "lost_writes": {"dead_writers", "no_heartbeat"},
     "live_server": {"dead_writers"},
     "log_compaction": {"stuck_service"},
     "operations": {"unsigned_writes"},
@@ -49,7 +50,10 @@ EXPECTED = {
     "version_6": {"stuck_service", "dead_writers", "unsigned_writes", "eager_cleaner"},
 }
 # Later releases remove the heartbeat of a write that failed.
-ONLY_IN = {one: {"leftover_heartbeat": "0.15.0"} for one in ("live_direct", "rolled_back_alive")}
+ONLY_IN = {
+    **{one: {"leftover_heartbeat": "0.15.0"} for one in ("live_direct", "rolled_back_alive")},
+    "lost_writes": {"dead_writers": "0.15.0", "no_heartbeat": "1.0.2 1.1.1 1.2.0"},
+}
 HOUR_MS = 3_600_000
 T10 = f"{DAY}100000000"
 REQUESTED_AND_DONE = (".deltacommit.requested", ".deltacommit.inflight", ".deltacommit")

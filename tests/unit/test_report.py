@@ -6,6 +6,9 @@ import json
 import re
 import subprocess
 import sys
+import time
+from dataclasses import replace
+from datetime import datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,12 +17,22 @@ import pytest
 from airflow_occ_provider.errors import ConfigurationError
 from airflow_occ_provider.hudi.format.archive import in_zone_of_requests
 from airflow_occ_provider.hudi.format.commit_metadata import read_rolled_back
-from airflow_occ_provider.hudi.format.instant import elapsed_ms, from_naive_ms, naive_ms
-from airflow_occ_provider.hudi.report.losses import Cause, EndedWrite, Loss, Spans, losses
+from airflow_occ_provider.hudi.format.instant import from_naive_ms, naive_ms
+from airflow_occ_provider.hudi.report.losses import (
+    Cause,
+    Completed,
+    EndedWrite,
+    Loss,
+    Spans,
+    losses,
+)
 from airflow_occ_provider.hudi.report.summary import Pair, Sum, summarize
+from airflow_occ_provider.reading import report as reports
+from airflow_occ_provider.reading.doctor import STUCK_AFTER_MS, examine
 from airflow_occ_provider.reading.report import report
 from airflow_occ_provider.reading.report_page import chart, render
 from airflow_occ_provider.reading.report_text import describe_report, sentence, span_ms
+from airflow_occ_provider.storage.folder import TableFolder
 from airflow_occ_provider.storage.table import HudiTable
 from tests.golden import HUDI_RELEASES
 from tests.golden.table_archive import FOLDER, unpack
@@ -31,12 +44,17 @@ HEALTHY = (
     *("history_merge_on_read", "hive_style_encoded", "indexed", "log_compaction", "operations"),
     *("restored", "several_levels", "unchecked", "unpartitioned", "version_6_history"),
 )
+# What the script does: a shorter one wins, then an earlier one, then a shorter one, and one fails.
+CAUSES = [Cause.LIKELY_CONFLICT, Cause.CONFLICT, Cause.LIKELY_CONFLICT, Cause.ENDED]
+WINNERS = [1, 3, 5]  # of the commits, in the order of their completion
+PENDING_WINNER = 9
 PENDING = {"bucket_index": 1}  # a write that failed, and was not rolled back yet
 GROUP = ("p", "g")
 
 
 def reported(release, name, folder, since_ms=0):
-    return report(HudiTable(str(unpack(FOLDER / release / f"{name}.zip", folder))), since_ms)
+    table = HudiTable(str(unpack(FOLDER / release / f"{name}.zip", folder)))
+    return report(table, since_ms, examine(table))
 
 
 @pytest.fixture(params=["lost_writes", "lost_and_archived"])
@@ -45,25 +63,59 @@ def lost(request):
 
 
 @pytest.mark.parametrize("release", HUDI_RELEASES)
-def test_the_lost_writes_of_real_writers_and_what_they_lost_to(lost, release, tmp_path):
-    """Three lose, to a shorter one, to an earlier one and to a shorter one; the fourth fails."""
-    found = reported(release, lost, tmp_path)
-    causes = [(loss.cause, loss.is_certain) for loss in found.losses]
-    conflict = Cause.CONFLICT
-    assert causes == [(conflict, False), (conflict, True), (conflict, False), (Cause.ENDED, False)]
-    assert [loss.write.partitions for loss in found.losses] == [("p1",)] * 3 + [("p3",)]
-    for loss in found.losses:
-        assert loss.write.driver_ms == elapsed_ms(loss.write.time, loss.write.rollback)
-    shorter, earlier, again, _ = found.losses
-    assert earlier.winner < earlier.write.time
-    assert shorter.write.time < shorter.winner < shorter.write.rollback < earlier.winner
-    assert again.write.time < again.winner < again.write.rollback
-    conflicts = found.losses[:3]
-    total_ms = sum(loss.write.driver_ms for loss in conflicts)
-    assert found.summary.conflicts == Sum(3, total_ms)
-    assert found.summary.by_partition == {"p1": Sum(3, total_ms)}
-    assert found.summary.by_pair == {Pair("p1", "UPSERT, not signed"): Sum(3, total_ms)}
-    assert found.unread == 0
+def test_the_lost_writes_of_real_writers_and_what_they_lost_to(lost, release, tmp_path, monkeypatch):
+    """Three lose and one fails; a fifth loses to a shorter one, and waits for its rollback."""
+    table = HudiTable(str(unpack(FOLDER / release / f"{lost}.zip", tmp_path)))
+    monkeypatch.setattr(reports, "_now_ms", lambda: round(time.time() * 1000) + STUCK_AFTER_MS)
+    found, snapshot = report(table, 0), table.snapshot()
+    rolled_back, pending = found.losses[:4], found.losses[4:]
+    assert [loss.cause for loss in rolled_back] == CAUSES
+    assert [loss.write.partitions for loss in rolled_back] == [("p1",)] * 3 + [("p3",)]
+    instants = [*snapshot.history(), *snapshot.timeline]
+    done = [one for one in instants if one.is_write and one.completed]
+    done.sort(key=lambda one: one.time)
+    assert [loss.winner for loss in rolled_back[:3]] == [done[place].time for place in WINNERS]
+    rollbacks = sorted(one.time for one in instants if one.action == "rollback")
+    assert [loss.write.rollback for loss in rolled_back] == rollbacks
+    for loss in rolled_back:
+        assert loss.write.driver_ms == seconds(loss.write.time, loss.write.rollback) * 1000
+    assert len(pending) == (lost == "lost_writes")
+    for loss in pending:
+        assert (loss.cause, loss.write.rollback) == (Cause.LIKELY_CONFLICT, "")
+        winner = done[PENDING_WINNER]
+        assert loss.winner == winner.time
+        assert winner.completion_time <= loss.write.ended
+        assert loss.write.driver_ms == pytest.approx(
+            seconds(loss.write.time, winner.completion_time) * 1000, rel=0.05
+        )
+    conflicts = [loss for loss in found.losses if loss.cause is not Cause.ENDED]
+    total = Sum(len(conflicts), sum(loss.write.driver_ms for loss in conflicts))
+    assert found.summary.by_partition == {"p1": total}
+    assert found.summary.by_pair == {Pair("p1", "UPSERT, not signed"): total}
+    assert not found.gaps
+
+
+def seconds(first, second):
+    begun, until = (datetime.strptime(f"{at}000", "%Y%m%d%H%M%S%f") for at in (first, second))  # noqa: DTZ007
+    return (until - begun).total_seconds()
+
+
+@pytest.mark.parametrize("release", HUDI_RELEASES)
+def test_a_write_that_an_eager_writer_rolled_back_alive(release, tmp_path):
+    (loss,) = reported(release, "rolled_back_alive", tmp_path).losses
+    assert loss.cause is Cause.ROLLED_BACK_EARLY
+
+
+@pytest.mark.parametrize("release", HUDI_RELEASES)
+def test_a_young_write_without_a_heartbeat_may_be_that_of_a_single_writer(release, tmp_path):
+    path = unpack(FOLDER / release / "unchecked.zip", tmp_path)
+    table = HudiTable(str(path))
+    last = max(table.snapshot().timeline.completed_writes())
+    (path / table.config().timeline_folder / last.file_name).unlink()
+    now = from_naive_ms(round(time.time() * 1000))
+    for file in (path / table.config().timeline_folder).glob(f"{last.time}*"):
+        file.rename(file.with_name(file.name.replace(last.time, now)))
+    assert report(HudiTable(str(path)), 0).losses == ()
 
 
 @pytest.mark.parametrize("release", HUDI_RELEASES)
@@ -73,7 +125,7 @@ def test_a_table_whose_writers_all_completed_has_lost_nothing(name, release, tmp
         pytest.skip("no table of this release")
     found = reported(release, name, tmp_path)
     assert len(found.losses) == PENDING.get(name, 0)
-    assert not found.summary.conflicts.writes
+    assert all(loss.cause is Cause.ENDED for loss in found.losses)
     if not found.losses:
         assert sentence(found).startswith("No write was lost since ")
 
@@ -111,16 +163,17 @@ def ended(at, until, rollback="", groups=(GROUP,)):
     )
 
 
-def judged(write, *completed, taken_back=()):
-    groups = dict.fromkeys(completed, frozenset([GROUP]))
-    (loss,) = losses([write], Spans(completed), groups, taken_back)
+def judged(write, *completed, early=(), **known):
+    """Return the loss of a write beside others of its file group."""
+    written = dict.fromkeys(completed, Completed(frozenset([GROUP]), **known))
+    (loss,) = losses([write], Spans(completed), written, early)
     return loss
 
 
 def test_it_lost_to_the_one_that_completed_first():
     first, later = done("100500", "101000"), done("100100", "102000")
     loss = judged(ended("100000", "103000", "103000"), later, first)
-    assert (loss.cause, loss.winner, loss.is_certain) == (Cause.CONFLICT, first.time, False)
+    assert (loss.cause, loss.winner) == (Cause.LIKELY_CONFLICT, first.time)
 
 
 @pytest.mark.parametrize(
@@ -141,27 +194,59 @@ def test_one_whose_own_clean_took_it_back_may_be_its_repetition():
     repetition = done("101000", "102959")
     assert judged(ended("100000", "103000", "103000"), repetition).cause is Cause.ENDED
     # The clean of a write that ran beside it is no sign of that, nor is a clean much later.
-    assert judged(ended("100000", "103000", "103000"), done("095900", "102959")).is_certain
-    assert judged(ended("100000", "104000", "104000"), repetition).cause is Cause.CONFLICT
+    beside = judged(ended("100000", "103000", "103000"), done("095900", "102959"))
+    assert beside.cause is Cause.CONFLICT
+    assert judged(ended("100000", "104000", "104000"), repetition).cause is Cause.LIKELY_CONFLICT
     between = done("102900", "102958")
     assert judged(ended("100000", "103000", "103000"), between, repetition).winner == between.time
 
 
 def test_a_dead_write_that_is_still_pending_lost_as_well():
-    assert judged(ended("100000", "102000"), done("100500", "101959")).cause is Cause.CONFLICT
+    assert judged(ended("100000", "102000"), done("095500", "101959")).cause is Cause.CONFLICT
+    assert judged(ended("100000", "102000"), done("095500", "102001")).cause is Cause.ENDED
+    failed_at_commit = replace(ended("100000", "102000"), at_commit=True)
+    loss = judged(failed_at_commit, done("095500", "102001"))
+    assert (loss.cause, loss.write.driver_ms) == (Cause.CONFLICT, 1_201_000)
+    assert judged(failed_at_commit, done("095000", "101000")).write.driver_ms == 1_200_000
+    assert judged(failed_at_commit, done("095000", "103001")).cause is Cause.ENDED
 
 
-def test_a_write_that_an_eager_writer_took_back_lost_no_conflict():
+def test_a_second_try_that_began_later_is_the_repetition():
+    repetition, neighbour = done("101000", "102900"), done("102959", "102959")
+    for write in (ended("100000", "103000", "103000"), ended("100000", "103000")):
+        assert judged(write, repetition, neighbour).cause is Cause.LIKELY_CONFLICT
+        assert judged(write, repetition, neighbour, is_repetition=True).cause is Cause.ENDED
+    earlier = done("095900", "102900")
     write = ended("100000", "103000", "103000")
-    loss = judged(write, done("100500", "101000"), taken_back={write.time})
-    assert (loss.cause, loss.winner) == (Cause.TAKEN_BACK, "")
+    assert judged(write, earlier, is_repetition=True).cause is Cause.CONFLICT
+
+
+def test_a_compaction_refuses_older_writes_alone():
+    write = ended("100000", "103000", "103000")
+    younger, older = done("100500", "101000"), done("095500", "101000")
+    assert judged(write, younger, is_compaction=True).cause is Cause.LIKELY_CONFLICT
+    assert judged(write, older, is_compaction=True).cause is Cause.ENDED
+
+
+def test_an_overwrite_lost_to_a_write_of_its_partition():
+    overwrite = replace(ended("100000", "103000", "103000", [("p", "new")]), action="replacecommit")
+    loss = judged(overwrite, done("095900", "101000"))
+    assert (loss.cause, loss.shared) == (Cause.CONFLICT, frozenset([GROUP]))
+    elsewhere = replace(overwrite, file_groups=frozenset([("q", "new")]))
+    assert judged(elsewhere, done("095900", "101000")).cause is Cause.ENDED
+
+
+def test_a_write_that_was_rolled_back_early_lost_no_conflict():
+    write = ended("100000", "103000", "103000")
+    loss = judged(write, done("095900", "101000"), early={write.time})
+    assert (loss.cause, loss.winner) == (Cause.ROLLED_BACK_EARLY, "")
 
 
 def test_losses_are_added_up_by_day_pair_and_partition():
     other = frozenset([GROUP, ("q", "h")])
     found = [
-        Loss(ended("100000", "100010", groups=other), Cause.CONFLICT, "w1", True, other),
-        Loss(ended("110000", "110001"), Cause.CONFLICT, "w2", True, frozenset([GROUP])),
+        Loss(ended("100000", "100010", groups=other), Cause.CONFLICT, "w1", other),
+        Loss(ended("110000", "110001"), Cause.CONFLICT, "w2", frozenset([GROUP])),
         Loss(ended("120000", "120004")),
     ]
     summary = summarize(found, {"w1": "nightly / load"})
@@ -223,7 +308,7 @@ def test_the_page_needs_no_other_file_and_shows_what_the_values_say(tmp_path):
     described = describe_report(reported("1.2.0", "lost_writes", tmp_path))
     page = _Page(render([{**described, "table": "<b>lake</b>"}]))
     assert page.loaded == []
-    assert page.tags.count("rect") == 2  # the conflicts and the failure of one day
+    assert page.tags.count("rect") == 3  # the causes of one day
     assert "<b>lake</b>" in page.text
     for loss in described["losses"]:
         assert loss["time"] in page.text
@@ -251,7 +336,7 @@ def test_the_command_prints_each_format(tmp_path, capsys):
     arguments = ("report", path, "--since", "5200w", "--output")
     run_command(*arguments, "json")
     (described,) = json.loads(capsys.readouterr().out)
-    assert [loss["cause"] for loss in described["losses"]] == ["conflict"] * 3 + ["ended"]
+    assert [loss["cause"] for loss in described["losses"]][:4] == [cause.value for cause in CAUSES]
     run_command(*arguments, "plain")
     text = capsys.readouterr()
     assert described["sentence"] in text.out
@@ -274,9 +359,19 @@ def test_a_program_without_airflow_prints_it(tmp_path):
 
     printed = run(path, "--since", "5200w")
     assert printed.returncode == 0, printed.stderr
-    assert "3 lost a conflict, which a queue prevents" in printed.stdout
+    assert "which a queue prevents" in printed.stdout
     assert json.loads(run(path, "-o", "json", "--since", "5200w").stdout)[0]["table"] == path
     assert run(path, "-o", "html").stdout.startswith("<!doctype html>")
     refused = run(str(Path(path) / "missing"))
     assert refused.returncode == 1
     assert "is not a Hudi table" in refused.stderr
+
+
+def test_the_requests_are_bounded(tmp_path, monkeypatch):
+    """One for each rollback and each commit beside a lost write, whatever else the timeline has."""
+    path = str(unpack(FOLDER / "1.2.0" / "lost_writes.zip", tmp_path))
+    asked, ask = [], TableFolder.ask
+    monkeypatch.setattr(TableFolder, "ask", lambda *given: asked.append(given[1]) or ask(*given))
+    found = report(HudiTable(path), 0)
+    rollbacks = sum(bool(loss.write.rollback) for loss in found.losses)
+    assert len(asked) <= rollbacks + len(found.names) + 10

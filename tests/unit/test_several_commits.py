@@ -90,6 +90,22 @@ def test_a_clean_that_failed_after_the_commit_is_told_from_the_job(scripted, lin
     assert "hoodie.clean.automatic=false" in told.value.remedy
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Failed to write s3a://lake/report.clean",
+        "File already exists: s3a://raw/trips.clean/2026-11-21",
+        "com.acme.clean.Job failed",
+        f"Failed to create file /lake/t/.hoodie/timeline/{T2}.commit.requested",
+    ],
+)
+def test_an_error_of_the_job_is_not_taken_for_a_clean(scripted, line):
+    scripted.plan(("write", T1), ("raise", line), ("end", 1), ("exit", 1))
+    with pytest.raises(FailedAfterCommitError) as told:
+        scripted.run(1)
+    assert "clean after the commit" not in told.value.remedy
+
+
 def test_work_that_is_done_is_not_repeated(scripted):
     """The worker dies when the driver has ended well, before the run records its success."""
     for commits in ("one", "many"):

@@ -5,33 +5,40 @@ remains: neither its writer's name nor the moment of its end.
 
 A write has lost a conflict if another one of the same file groups completed in its time: Hudi refuses
 the later commit (1.2.0, ``SimpleConcurrentFileWritesConflictResolutionStrategy``). It lost to the one
-that completed first; one that completed later may be its own repetition. One that began after it, and
-whose own clean took it back, may be that too: then its writer had ended before.
+that completed first; one that completed later may be its own repetition. One that began after it may
+be that too, if its writer had ended before.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from airflow_occ_provider.hudi.format.file_group import FileGroupId
-from airflow_occ_provider.hudi.format.instant import Instant, elapsed_ms
+from airflow_occ_provider.hudi.format.instant import Instant, elapsed_ms, from_naive_ms, naive_ms
 
 _OWN_CLEAN_MS = 30_000
 """How long after a commit a rollback is taken for that of its own clean."""
+_COMMIT_MS = 600_000
+"""How long a commit may take that leaves no file: it waits for the lock, and is checked."""
 
 
 class Cause(StrEnum):
     """Why a write ended without a commit."""
 
     CONFLICT = "conflict"
-    """Another write of the same file groups completed first."""
-    TAKEN_BACK = "taken back"
-    """Another writer rolled it back while its writer may have been alive."""
+    """Another write of the same file groups ran at the same time, and completed first."""
+    LIKELY_CONFLICT = "likely conflict"
+    """The same, but that one had begun later: it may be the repetition."""
+    ROLLED_BACK_EARLY = "rolled back early"
+    """It was rolled back before its heartbeat could expire."""
     ENDED = "ended"
     """Its writer failed, was killed or was stopped; nothing shows a conflict."""
+
+
+CONFLICTS = (Cause.CONFLICT, Cause.LIKELY_CONFLICT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,8 @@ class EndedWrite:
         last sign of its writer.
     :param rollback: requested time of its rollback; empty if there is none yet.
     :param file_groups: of the files that it had begun.
+    :param at_commit: whether it failed at its commit, some time after the last sign. Hudi since 1.0
+        removes the heartbeat then, and leaves that of a writer that died.
     """
 
     time: str
@@ -51,10 +60,11 @@ class EndedWrite:
     ended: str
     rollback: str = ""
     file_groups: frozenset[FileGroupId] = frozenset()
+    at_commit: bool = False
 
     @property
     def driver_ms(self) -> int:
-        """The most milliseconds that its driver may have run."""
+        """The milliseconds from its request until it had ended."""
         return _between_ms(self.time, self.ended)
 
     @property
@@ -62,21 +72,44 @@ class EndedWrite:
         """The partitions of the files that it had begun, sorted."""
         return tuple(sorted({partition for partition, _ in self.file_groups}))
 
+    def shared(self, written: frozenset[FileGroupId]) -> frozenset[FileGroupId]:
+        """Return the file groups of another write that it wrote or replaced as well.
+
+        An overwrite replaces all file groups of its partitions, and leaves only the names of new ones.
+        """
+        if self.action != "replacecommit":
+            return self.file_groups & written
+        return frozenset(group for group in written if group[0] in self.partitions)
+
 
 @dataclass(frozen=True, slots=True)
 class Loss:
     """A write that ended without a commit, and why.
 
     :param winner: requested time of the write that it lost to; empty if nothing shows a conflict.
-    :param is_certain: whether that one had begun before it, so that both ran at the same time.
-    :param shared: the file groups that both wrote.
+    :param shared: the file groups of the winner that both wrote.
     """
 
     write: EndedWrite
     cause: Cause = Cause.ENDED
     winner: str = ""
-    is_certain: bool = False
     shared: frozenset[FileGroupId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """What is known of a completed write.
+
+    :param file_groups: those that it wrote or replaced.
+    :param is_compaction: whether Hudi checks only older writes against it.
+    :param is_repetition: whether it is of a task's second or later try.
+    :param name: the task that signed it, or its kind.
+    """
+
+    file_groups: frozenset[FileGroupId] = frozenset()
+    is_compaction: bool = False
+    is_repetition: bool = False
+    name: str = ""
 
 
 class Spans:
@@ -92,12 +125,11 @@ class Spans:
 
     def beside(self, ended: EndedWrite) -> Sequence[Instant]:
         """Return the writes that completed in the time of another one, in that order."""
-        first = bisect_right(self._ends, ended.time)
-        return [
-            write
-            for write in self._writes[first : bisect_right(self._ends, ended.ended)]
-            if write.time != ended.time
-        ]
+        last = ended.ended
+        if ended.at_commit and (last_ms := naive_ms(last)) is not None:
+            last = from_naive_ms(last_ms + _COMMIT_MS)
+        found = self._writes[bisect_right(self._ends, ended.time) : bisect_right(self._ends, last)]
+        return [write for write in found if write.time != ended.time]
 
     def last_before(self, time: str) -> Instant | None:
         """Return the write that completed last before an instant time."""
@@ -108,36 +140,51 @@ class Spans:
 def losses(
     ended: Iterable[EndedWrite],
     spans: Spans,
-    file_groups: Mapping[Instant, frozenset[FileGroupId]],
-    taken_back: Collection[str] = (),
+    completed: Mapping[Instant, Completed],
+    rolled_back_early: Collection[str] = (),
 ) -> Iterator[Loss]:
     """Yield why each write ended without a commit, as far as the timeline shows it.
 
-    :param file_groups: those that the completed writes beside them wrote or replaced; one that is
-        missing touched none, or cannot be read.
-    :param taken_back: requested times of the writes that an eager writer rolled back.
+    :param completed: of the writes that completed beside them; one that is missing touched no file
+        group, or cannot be read.
+    :param rolled_back_early: requested times of the writes that were rolled back before their
+        heartbeats could expire.
     """
     for write in ended:
-        if write.time in taken_back:
-            yield Loss(write, Cause.TAKEN_BACK)
-            continue
-        met = ((other, file_groups.get(other, frozenset())) for other in spans.beside(write))
-        winner, shared = next(
-            ((other, groups & write.file_groups) for other, groups in met if groups & write.file_groups),
-            (None, frozenset()),
-        )
-        if winner is None or _may_be_repetition(write, winner, spans):
-            yield Loss(write)
+        if write.time in rolled_back_early:
+            yield Loss(write, Cause.ROLLED_BACK_EARLY)
         else:
-            yield Loss(write, Cause.CONFLICT, winner.time, winner.time < write.time, shared)
+            yield _conflict(write, spans, completed) or Loss(write)
 
 
-def _may_be_repetition(write: EndedWrite, winner: Instant, spans: Spans) -> bool:
-    """Whether a write that began later may be the repetition of another one."""
-    if winner.time < write.time or not write.rollback:
-        return False
+def _conflict(write: EndedWrite, spans: Spans, completed: Mapping[Instant, Completed]) -> Loss | None:
+    """Return the conflict that a write lost, if the timeline shows one."""
+    for winner in spans.beside(write):
+        other = completed.get(winner, Completed())
+        shared = write.shared(other.file_groups)
+        is_checked = not other.is_compaction or winner.time > write.time
+        if not (shared and is_checked):
+            continue
+        if winner.time < write.time:
+            return Loss(_until(write, winner), Cause.CONFLICT, winner.time, shared)
+        if other.is_repetition or _cleaned_at_once(write, winner, spans):
+            return None
+        return Loss(_until(write, winner), Cause.LIKELY_CONFLICT, winner.time, shared)
+    return None
+
+
+def _until(write: EndedWrite, winner: Instant) -> EndedWrite:
+    """Return a write that was alive when the winner of its conflict completed."""
+    if not write.at_commit:
+        return write
+    return replace(write, ended=max(write.ended, winner.completion_time or ""))
+
+
+def _cleaned_at_once(write: EndedWrite, winner: Instant, spans: Spans) -> bool:
+    """Whether a write was taken back by the clean of the other one's own commit."""
     after_ms = _between_ms(winner.completion_time or "", write.rollback)
-    return winner == spans.last_before(write.rollback) and after_ms <= _OWN_CLEAN_MS
+    is_last = bool(write.rollback) and winner == spans.last_before(write.rollback)
+    return is_last and after_ms <= _OWN_CLEAN_MS
 
 
 def _between_ms(first: str, second: str) -> int:

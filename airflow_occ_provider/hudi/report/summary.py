@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
-from airflow_occ_provider.hudi.report.losses import Cause, Loss
+from airflow_occ_provider.hudi.report.losses import CONFLICTS, Cause, Loss
 
 _Key = TypeVar("_Key")
 
 
 class Sum(NamedTuple):
-    """How many writes were lost, and the milliseconds of their drivers at most."""
+    """A number of writes, and the milliseconds of their drivers."""
 
     writes: int = 0
     driver_ms: int = 0
@@ -48,10 +48,9 @@ class Summary:
     by_partition: Mapping[str, Sum]
     by_pair: Mapping[Pair, Sum]
 
-    @property
-    def conflicts(self) -> Sum:
-        """What queued writers would have kept."""
-        return self.by_cause.get(Cause.CONFLICT, Sum())
+    def of(self, cause: Cause) -> Sum:
+        """Return the losses of one cause."""
+        return self.by_cause.get(cause, Sum())
 
 
 def summarize(losses: Iterable[Loss], names: Mapping[str, str]) -> Summary:
@@ -61,7 +60,7 @@ def summarize(losses: Iterable[Loss], names: Mapping[str, str]) -> Summary:
     """
     everything = list(losses)
     by_time = sorted(everything, key=_day)
-    conflicts = [loss for loss in everything if loss.cause is Cause.CONFLICT]
+    conflicts = [loss for loss in everything if loss.cause in CONFLICTS]
     return Summary(
         _sum(everything),
         _grouped(everything, lambda loss: [loss.cause]),
