@@ -25,6 +25,7 @@ import boto3
 import requests
 
 from airflow_occ_provider.embedded.ports import free_port
+from airflow_occ_provider.leases.dynamodb.access import NODE, QUEUE
 
 JOB = """
 import sys, time
@@ -188,7 +189,7 @@ def _state(emr: Any, application: str) -> str:
 def _lease_table(arguments: argparse.Namespace) -> Iterator[None]:
     """Create the table of the leases for the time of a ``with`` block."""
     dynamodb, name = _client(arguments, "dynamodb"), arguments.lease_table
-    keys = {"queue": "HASH", "node": "RANGE"}
+    keys = {QUEUE: "HASH", NODE: "RANGE"}
     dynamodb.create_table(
         TableName=name,
         KeySchema=[{"AttributeName": key, "KeyType": kind} for key, kind in keys.items()],
