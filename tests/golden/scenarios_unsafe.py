@@ -14,6 +14,10 @@ from tests.golden.scenarios_services import ARCHIVING
 
 _UTC = {"hoodie.table.timeline.timezone": "UTC"}
 _LAZY = {"hoodie.cleaner.policy.failed.writes": "LAZY", "hoodie.clean.automatic": "false"}
+_SHORT_BEATS = {
+    "hoodie.client.heartbeat.interval_in_ms": "1000",
+    "hoodie.client.heartbeat.tolerable.misses": "2",
+}
 _PATIENCE_S = 300
 _DEAD_S = 4
 
@@ -48,10 +52,7 @@ def lost_writes(table: GoldenTable) -> None:
 def _lose(table: GoldenTable) -> None:
     """Three writes lose a conflict, and one fails; later cleans take them back."""
     table.of()
-    table.options |= _UTC | {
-        "hoodie.client.heartbeat.interval_in_ms": "1000",
-        "hoodie.client.heartbeat.tolerable.misses": "2",
-    }
+    table.options |= _UTC | _SHORT_BEATS
     own, other = [(1, "p1")], [(0, "p0")]
     table.write([*own, *other, (3, "p3")], "insert", MULTI_WRITER)
     fails(lambda: _lose_to_shorter(table))  # and another writer cleans
@@ -73,9 +74,19 @@ def lost_and_archived(table: GoldenTable) -> None:
         table.write([(0, "p0")])
 
 
-def _lose_to_shorter(table: GoldenTable) -> None:
+def lost_merge_on_read(table: GoldenTable) -> None:
+    """Merge-on-read, in the zone of the writers: an upsert and an overwrite lost to shorter upserts."""
+    table.of("MERGE_ON_READ")
+    table.options |= _SHORT_BEATS
+    table.write([(1, "p1"), (0, "p0")], "insert", MULTI_WRITER)
+    for operation in ("upsert", "insert_overwrite"):
+        fails(lambda operation=operation: _lose_to_shorter(table, operation))
+        _clean(table, [(0, "p0")])
+
+
+def _lose_to_shorter(table: GoldenTable, operation: str = "upsert") -> None:
     """A write begins; another one begins and completes; then the first one goes on."""
-    with held(table, MULTI_WRITER):
+    with held(table, MULTI_WRITER, operation):
         table.write([(1, "p1")], "upsert", MULTI_WRITER)
 
 
@@ -94,8 +105,10 @@ def _clean(table: GoldenTable, rows: list[tuple[int, str]]) -> None:
 
 
 @contextmanager
-def held(table: GoldenTable, options: dict[str, str]) -> Iterator[Callable[[], None]]:
-    """Keep an upsert, which has written its files, from its commit until the block ends.
+def held(
+    table: GoldenTable, options: dict[str, str], operation: str = "upsert"
+) -> Iterator[Callable[[], None]]:
+    """Keep a write, which has written its files, from its commit until the block ends.
 
     Yields what lets it go on, and waits for its end.
     """
@@ -107,7 +120,7 @@ def held(table: GoldenTable, options: dict[str, str]) -> Iterator[Callable[[], N
             "hoodie.precommit.validators": f"{VALIDATORS}.SqlQuerySingleResultPreCommitValidator",
             "hoodie.precommit.validators.single.value.sql.queries": queries,
         }
-        write = pool.submit(table.write, [(1, "p1")], "upsert", {**options, **gate})
+        write = pool.submit(table.write, [(1, "p1")], operation, {**options, **gate})
 
         def go_on() -> None:
             go.touch()

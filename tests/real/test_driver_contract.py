@@ -160,6 +160,13 @@ class Attempt:
         self.folder.write(PAYLOAD, self.payload if payload is None else payload)
         self.folder.write(GRANT, step.grant.to_bytes())
 
+    def granted(self, environment, url):
+        """Start a driver and grant it, once it waits for that."""
+        driver = self.start(environment, url)
+        wait_for(self.hellos, driver)
+        self.grant()
+        return driver
+
     def facts(self, kind=None):
         lines = (self.folder.read(FACTS) or b"").splitlines()
         facts = [json.loads(line) for line in lines]
@@ -294,9 +301,7 @@ def test_a_shared_jvm_is_refused(attempt, environment, tmp_path):
 
 def test_a_revocation_ends_a_driver_whose_main_thread_is_in_java(attempt, environment, tmp_path):
     made = attempt(SLEEPS_IN_JAVA, poll_s=0.2)
-    driver = made.start(environment, f"file:{tmp_path}/folder")
-    wait_for(made.hellos, driver)
-    made.grant()
+    driver = made.granted(environment, f"file:{tmp_path}/folder")
     wait_for((tmp_path / "begun").exists, driver)
     made.folder.write(REVOKED, b"")
     printed, _ = driver.communicate(timeout=PATIENCE_S)  # until no process holds its output
@@ -308,9 +313,7 @@ def test_a_revocation_ends_a_driver_whose_main_thread_is_in_java(attempt, enviro
 
 def test_a_driver_whose_life_is_no_longer_extended_ends_itself(attempt, environment, tmp_path):
     made = attempt(SLEEPS_IN_JAVA, ttl_s=15, tick_s=0.5, poll_s=0.2)
-    driver = made.start(environment, f"file:{tmp_path}/folder")
-    wait_for(made.hellos, driver)
-    made.grant()
+    driver = made.granted(environment, f"file:{tmp_path}/folder")
 
     def begun_while_ticks_are_answered():
         made.answer()
@@ -328,9 +331,7 @@ def test_hudi_is_heard_again_and_its_commits_filtered_once_log4j_is_configured_a
 ):
     guarded = {"program": Path(guard.__file__).read_text(), "tables": [str(tmp_path / "t")]}
     made = attempt(CONFIGURES_LOG4J, guard=guarded)
-    driver = made.start(environment, f"file:{tmp_path}/folder")
-    wait_for(made.hellos, driver)
-    made.grant()
+    driver = made.granted(environment, f"file:{tmp_path}/folder")
     printed, _ = driver.communicate(timeout=PATIENCE_S)
     assert driver.returncode == 0, printed
     assert len(made.facts("followed_again")) == 1
@@ -360,9 +361,7 @@ def test_a_driver_that_is_asked_to_stop_proves_its_end(attempt, environment, tmp
     """As by YARN, which signals both, by Kubernetes, which signals the JVM, and by people."""
     guarded = {"program": Path(guard.__file__).read_text(), "tables": [str(tmp_path / "t")]}
     made = attempt(SLEEPS_IN_JAVA, guard=guarded)
-    driver = made.start(environment, f"file:{tmp_path}/folder")
-    wait_for(made.hellos, driver)
-    made.grant()
+    driver = made.granted(environment, f"file:{tmp_path}/folder")
     wait_for((tmp_path / "begun").exists, driver)
     processes = {"jvm": driver.pid, "python": int(made.hellos()[0].details["pid"])}
     for process in asked:
@@ -376,9 +375,7 @@ def test_a_driver_that_is_asked_to_stop_proves_its_end(attempt, environment, tmp
 def test_a_guarded_driver_leaves_once_its_job_is_over(attempt, environment, tmp_path):
     guarded = {"program": Path(guard.__file__).read_text(), "tables": [str(tmp_path / "t")]}
     made = attempt(GUARDED_JOB, guard=guarded)
-    driver = made.start(environment, f"file:{tmp_path}/folder")
-    wait_for(made.hellos, driver)
-    made.grant()
+    driver = made.granted(environment, f"file:{tmp_path}/folder")
     printed, _ = driver.communicate(timeout=PATIENCE_S)
     assert driver.returncode == 0, printed
     (end,) = made.facts("end")
@@ -387,9 +384,7 @@ def test_a_guarded_driver_leaves_once_its_job_is_over(attempt, environment, tmp_
 
 def test_a_remote_exception_is_reported_with_the_class_that_it_names(attempt, environment, tmp_path):
     made = attempt(ANSWERED)
-    driver = made.start(environment, f"file:{tmp_path}/folder")
-    wait_for(made.hellos, driver)
-    made.grant()
+    driver = made.granted(environment, f"file:{tmp_path}/folder")
     printed, _ = driver.communicate(timeout=PATIENCE_S)
     (fatal,) = made.facts("fatal")
     remote = fatal["causes"][-1]
