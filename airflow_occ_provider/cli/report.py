@@ -33,13 +33,14 @@ def report(args: argparse.Namespace) -> None:
             described.append(describe_report(report_of(table, since_ms, findings, rule, _tell)))
         except OccError as error:
             refused.append(f"airflow hudi report: {error}")
-    _print(described, args.output)
+    if described:
+        _print(described, args.output)
     if refused:
         raise SystemExit("\n".join(refused))
 
 
 def _print(described: list[dict[str, Any]], output: str) -> None:
-    if described and output == "html":
+    if output == "html":
         from airflow_occ_provider.reading.report_page import render
 
         print(render(described), end="")
@@ -51,7 +52,7 @@ def _print(described: list[dict[str, Any]], output: str) -> None:
             if table_report["losses"]:
                 show(map(loss_row, table_report["losses"]))
 
-    print_described(described, "json" if output == "html" else output, print_text)
+    print_described(described, output, print_text)
 
 
 def _tell(text: str) -> None:

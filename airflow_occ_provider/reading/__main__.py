@@ -37,7 +37,7 @@ def main() -> int:
         except OccError as error:
             failed = True
             print(error, file=sys.stderr)
-    if described and arguments.output == "html":
+    if arguments.output == "html" and described:
         from airflow_occ_provider.reading.report_page import render
 
         print(render(described), end="")

@@ -22,7 +22,7 @@ _EVERY_RELEASE: tuple[Scenario, ...] = (
         unsafe.rolled_back_alive,
         unsafe.lost_writes,
         unsafe.lost_and_archived,
-        unsafe.lost_merge_on_read,
+        unsafe.lost_overwrite,
     ),
     *(services.compaction, services.log_compaction, services.clustering),
     *(services.rollbacks, services.restored, services.cleaned),

@@ -101,6 +101,16 @@ def seconds(first, second):
 
 
 @pytest.mark.parametrize("release", HUDI_RELEASES)
+def test_the_overwrite_that_a_real_writer_lost_to_an_upsert(release, tmp_path):
+    table = HudiTable(str(unpack(FOLDER / release / "lost_overwrite.zip", tmp_path)))
+    (loss,) = report(table, 0).losses
+    assert (loss.cause, loss.write.action) == (Cause.LIKELY_CONFLICT, "replacecommit")
+    done = table.snapshot().timeline.completed_writes()
+    assert loss.winner == done[1].time  # after the first insert, and before the write that cleans
+    assert {partition for partition, _ in loss.shared} == {"p1"}
+
+
+@pytest.mark.parametrize("release", HUDI_RELEASES)
 def test_a_write_that_an_eager_writer_rolled_back_alive(release, tmp_path):
     (loss,) = reported(release, "rolled_back_alive", tmp_path).losses
     assert loss.cause is Cause.ROLLED_BACK_EARLY
@@ -342,6 +352,15 @@ def test_the_command_prints_each_format(tmp_path, capsys):
     assert described["sentence"] in text.out
     assert described["losses"][0]["winner"] in text.out
     assert re.search(r"reading 4 rollbacks of .*\.\.\.", text.err)
+    missing = str(tmp_path / "missing")
+    with pytest.raises(SystemExit, match="is not a Hudi table"):
+        run_command("report", missing, *arguments[1:], "plain")
+    assert described["sentence"] in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="is not a Hudi table"):
+        run_command("report", missing, "--output", "json")
+    assert not capsys.readouterr().out
+    with pytest.raises(SystemExit, match="give hours"):
+        run_command("report", path, "--since", "soon")
     run_command(*arguments, "html")
     assert capsys.readouterr().out.startswith("<!doctype html>")
 
