@@ -11,7 +11,6 @@ from typing import TypeVar
 from airflow_occ_provider.attempts.identity import Signature
 from airflow_occ_provider.errors import HistoryUnreadableError
 from airflow_occ_provider.hudi.doctor.finding import Finding
-from airflow_occ_provider.hudi.format.archive import in_zone_of_requests
 from airflow_occ_provider.hudi.format.commit_metadata import RolledBack
 from airflow_occ_provider.hudi.format.instant import (
     WRITE_ACTIONS,
@@ -137,12 +136,9 @@ def _archived(snapshot: Snapshot, since_ms: int) -> tuple[tuple[Instant, ...], l
     if not snapshot.has_history(since_ms):
         return (), []
     try:
-        archived = snapshot.history(since_ms)
+        return snapshot.history(since_ms), []
     except HistoryUnreadableError as error:
         return (), [f"What was archived is missing: {error.message}. {error.remedy}."]
-    if snapshot.config.layout_version == 1 and snapshot.config.is_timeline_in_utc:
-        archived = in_zone_of_requests(archived)
-    return archived, []
 
 
 def _read_each(read: Callable[[Instant], _T], instants: Iterable[Instant]) -> dict[Instant, _T]:
