@@ -69,22 +69,25 @@ def describe_report(report: TableReport) -> dict[str, Any]:
 
 
 def sentence(report: TableReport) -> str:
-    """Return in one sentence what was lost, and what a queue would have kept."""
-    summary, span = report.summary, f"since {spell_time(report.since_ms)}"
-    beside = f"beside {report.commits.writes} commits"
-    if not summary.lost.writes:
-        return f"No write was lost {span}, {beside}."
-    conflict, likely = summary.of(Cause.CONFLICT), summary.of(Cause.LIKELY_CONFLICT)
-    parts = [
-        f"{conflict.writes} lost a conflict ({spell_span(conflict.driver_ms)})"
-        if conflict.writes
-        else "",
-        f"{likely.writes} likely did ({spell_span(likely.driver_ms)})" if likely.writes else "",
-    ]
-    conflicts = " and ".join(filter(None, parts))
-    shown = f"{conflicts}, which a queue prevents" if conflicts else "none shows a conflict"
-    lost = f"{summary.lost.writes} writes were lost {span}, {beside}"
-    return f"{lost}: {spell_span(summary.lost.driver_ms)} of driver time. Of these {shown}."
+    """Return in short what was lost, and what a queue would have kept."""
+    summary = report.summary
+    lost, count = summary.lost, summary.lost.writes
+    span = f"since {spell_time(report.since_ms)}, beside {report.commits.writes} commits"
+    if not count:
+        return f"No write was lost {span}."
+    were_lost = "1 write was lost" if count == 1 else f"{count} writes were lost"
+    text = f"{were_lost} {span}: {spell_span(lost.driver_ms)} of driver time."
+    certain, likely = summary.of(Cause.CONFLICT), summary.of(Cause.LIKELY_CONFLICT)
+    conflicts = [f"{_spelled(certain)} lost a conflict"] if certain.writes else []
+    if likely.writes:
+        conflicts.append(f"{_spelled(likely)} likely {'did' if certain.writes else 'lost a conflict'}")
+    if not conflicts:
+        return f"{text} None shows a conflict."
+    return f"{text} Of these, {' and '.join(conflicts)}, which a queue prevents."
+
+
+def _spelled(sum_: Sum) -> str:
+    return f"{sum_.writes} ({spell_span(sum_.driver_ms)})"
 
 
 def report_lines(described: Mapping[str, Any]) -> Iterator[str]:

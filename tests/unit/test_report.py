@@ -289,6 +289,26 @@ def test_archived_completions_are_read_in_the_zone_of_their_requests(zone_minute
     assert in_zone_of_requests([done("100000", None)]) == (done("100000", None),)
 
 
+def test_the_sentence_names_conflicts_and_likely_ones(tmp_path):
+    everything = reported("1.2.0", "lost_writes", tmp_path)
+    by_cause = {cause: [one for one in everything.losses if one.cause is cause] for cause in Cause}
+
+    def said(*of_causes):
+        return sentence(replace(everything, losses=tuple(one for of in of_causes for one in of)))
+
+    certain, likely, failed = (
+        by_cause[cause] for cause in (Cause.CONFLICT, Cause.LIKELY_CONFLICT, Cause.ENDED)
+    )
+    assert re.search(
+        r"^2 writes were lost .*Of these, 1 \(.*\) lost a conflict, which", said(certain, failed)
+    )
+    assert re.search(r"Of these, \d \(.*\) likely lost a conflict, which a queue prevents", said(likely))
+    assert re.search(
+        r"Of these, 1 .* lost a conflict and \d \(.*\) likely did, which", said(certain, likely)
+    )
+    assert re.search(r"^1 write was lost .* of driver time\. None shows a conflict\.$", said(failed))
+
+
 @pytest.mark.parametrize(("text", "hours"), [("1h", 1), ("30d", 720), ("4w", 672)])
 def test_a_length_of_time(text, hours):
     assert span_ms(text) == hours * 3_600_000
