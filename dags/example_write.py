@@ -17,7 +17,13 @@ with DAG(
     schedule=None,
     tags=["hudi", "example"],
     params={"table": Param("/tmp/airflow_occ/cities", type="string")},
-    default_args={"application": JOB, "table": "{{ params.table }}", "driver_memory": "1g"},
+    default_args={
+        "application": JOB,
+        "table": "{{ params.table }}",
+        "driver_memory": "1g",
+        # Writers that run side by side may run one clean at once: a task cleans for all (example_clean).
+        "hudi_options": {"hoodie.clean.automatic": "false"},
+    },
 ) as dag:
     # The first write creates the table, so it takes all of it.
     create = HudiWriteOperator(
