@@ -85,6 +85,7 @@ docs: $(VENV)/.docs-installed  ## The documentation as a site in build/docs; a w
 pictures:  ## The pages in Airflow's UI beside real writers, and the pictures of them in the documentation
 	$(MAKE) rig NAME=pages
 	cp build/pages/pages_conflict_light.png build/pages/pages_dead_dark.png docs/images/
+	$(BIN)/python docs/images/report.py
 golden: $(INSTALLED)  ## Record tests/golden anew from real services (NAME=logs, yarn, hudi_messages, tables; kubernetes by test-k8s)
 	$(BIN)/python -m tests.golden.record_$(NAME) $(ARGS)
 
