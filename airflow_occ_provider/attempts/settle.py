@@ -101,11 +101,17 @@ class Settlement:
             return failed_after_commit(
                 f"the job failed (exit code {self.exit_code}) after its commit {self.instant}{cause}",
                 self.own_writes,
-                remedy=_CLEAN_FAILED if _OF_CLEAN.search(cause) else "",
+                advice=_CLEAN_FAILED if self._is_of_clean(cause) else "",
             )
         if self.commits is Commits.ONE and self.own_writes.several:
             return several_commits(self.own_writes.several)
         return None
+
+    def _is_of_clean(self, cause: str) -> bool:
+        """Whether a cause names a file of a clean, and nothing of a further write of the job."""
+        match, writes = _OF_CLEAN.search(cause), self.own_writes
+        is_own = match and match["beat"] in (*writes.committed, *writes.unfinished)
+        return bool(match) and not (is_own or writes.several)
 
     def described(self) -> Failure:
         """Return the failed attempt as far as this settlement describes it."""
@@ -121,12 +127,12 @@ _AGAIN = (
 )
 # Files of a clean, which Hudi runs after each commit, and of the heartbeats that it reads.
 _OF_CLEAN = re.compile(
-    r"/\d{14,20}(?:_\d+)?\.clean(?:\.requested|\.inflight)?\b|/\.hoodie/\.heartbeat/\d{14}"
+    r"/\.hoodie/(?:(?:timeline/)?\d{14,20}(?:_\d+)?\.clean(?:\.requested|\.inflight)?\b"
+    r"|\.heartbeat/(?P<beat>\d{14,20}))"
 )
 _CLEAN_FAILED = (
-    "only Hudi's clean after the commit failed, most often beside that of another writer: if the job "
-    "does nothing after its write, mark the task as success. Give all writers "
-    "hoodie.clean.automatic=false, and let one HudiCleanOperator clean the table"
+    "it looks as if only Hudi's clean after the commit failed, beside that of another writer: give all "
+    "writers hoodie.clean.automatic=false, and let one HudiCleanOperator clean the table; "
 )
 _UNCHECKED = (
     "Hudi's check for conflicts did not run before the commit: the job changed its concurrency mode"
@@ -134,20 +140,20 @@ _UNCHECKED = (
 
 
 def failed_after_commit(
-    what: str, own_writes: OwnWrites = _NONE, *, remedy: str = ""
+    what: str, own_writes: OwnWrites = _NONE, *, advice: str = ""
 ) -> errors.FailedAfterCommitError:
     """Return the error of a job that may have left work undone after its commit.
 
     :param what: happened to the job.
     :param own_writes: the writes of its driver.
-    :param remedy: if more is known than that.
+    :param advice: if more is known than that.
     """
     others = f" (it wrote {own_writes.several})" if own_writes.several else ""
     return errors.FailedAfterCommitError(
         f"{what}{others}; the commit stays in the table",
         outcome=Outcome.COMMITTED,
-        remedy=remedy
-        or f"if nothing is missing, mark the task as success; else {_AGAIN} and clear the task",
+        remedy=f"{advice}if nothing is missing, mark the task as success; else {_AGAIN} and clear "
+        "the task",
         committed=True,
     )
 

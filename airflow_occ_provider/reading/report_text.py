@@ -17,7 +17,7 @@ _MOST_ROWS = 20
 _HOURS = {"h": 1, "d": 24, "w": 168}
 REASONS = {
     Cause.CONFLICT: "lost a conflict with a write that ran at the same time",
-    Cause.LIKELY_CONFLICT: "likely lost a conflict, with a write that began later",
+    Cause.LIKELY_CONFLICT: "likely lost a conflict, with a write that began later or as an overwrite",
     Cause.ROLLED_BACK_EARLY: "rolled back before the heartbeat could expire, by a writer or by hand",
     Cause.ENDED: "ended without a sign of a conflict: a failure, a kill, or a stop",
 }
@@ -78,12 +78,16 @@ def sentence(report: TableReport) -> str:
     were_lost = "1 write was lost" if count == 1 else f"{count} writes were lost"
     text = f"{were_lost} {span}: {spell_span(lost.driver_ms)} of driver time."
     certain, likely = summary.of(Cause.CONFLICT), summary.of(Cause.LIKELY_CONFLICT)
-    conflicts = [f"{_spelled(certain)} lost a conflict"] if certain.writes else []
+    conflicts = (
+        [f"{_spelled(certain)} lost a conflict, which a queue prevents"] if certain.writes else []
+    )
     if likely.writes:
         conflicts.append(f"{_spelled(likely)} likely {'did' if certain.writes else 'lost a conflict'}")
-    if not conflicts:
-        return f"{text} None shows a conflict."
-    return f"{text} Of these, {' and '.join(conflicts)}, which a queue prevents."
+    return (
+        f"{text} Of these, {', and '.join(conflicts)}."
+        if conflicts
+        else f"{text} None shows a conflict."
+    )
 
 
 def _spelled(sum_: Sum) -> str:

@@ -20,7 +20,6 @@ from airflow_occ_provider.hudi.format.archive import (
     InstantRecords,
     RecordPosition,
     archived_instants,
-    in_zone_of_requests,
     instants_of,
     is_archive_file,
     newest_version,
@@ -170,12 +169,10 @@ class Archive:
     Hudi merges files of the archive and then deletes the merged ones, even while others read them. If
     a file is gone, the read starts again once. Each method raises ``TableUnreadableError`` if the
     storage cannot be read, or the archive is damaged.
-
-    :param is_in_utc: whether the table's instants are requested in UTC.
     """
 
-    def __init__(self, folder: TableFolder, name: str, *, is_in_utc: bool = False) -> None:
-        self._folder, self._name, self._is_in_utc = folder, name, is_in_utc
+    def __init__(self, folder: TableFolder, name: str) -> None:
+        self._folder, self._name = folder, name
         self._by_instant: _Index | None = None
         self._after_ms: int | None = None  # of the instants in _by_instant
 
@@ -187,8 +184,7 @@ class Archive:
         # Never narrowed: `contents` still finds instants that were returned before.
         if self._by_instant is None or (self._after_ms or 0) > (after_ms or 0):
             self._by_instant, self._after_ms = None, after_ms
-        archived = sorted(instant for instant, _ in self._again(self._index).values())
-        return in_zone_of_requests(archived) if self._is_in_utc else tuple(archived)
+        return tuple(sorted(instant for instant, _ in self._again(self._index).values()))
 
     def contents(self, instant: Instant) -> Contents:
         """Return the metadata and the plan of an archived instant."""

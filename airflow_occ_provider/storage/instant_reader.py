@@ -55,12 +55,8 @@ class InstantReader:
     """
 
     def __init__(self, folder: TableFolder, config: TableConfig) -> None:
-        self.archived: Archive | History
-        if config.layout_version == 1:
-            is_in_utc = config.is_timeline_in_utc
-            self.archived = Archive(folder, config.history_folder, is_in_utc=is_in_utc)
-        else:
-            self.archived = History(folder, config.history_folder)
+        kind: type[Archive | History] = Archive if config.layout_version == 1 else History
+        self.archived = kind(folder, config.history_folder)
         self._folder = folder
         self._timeline_folder = config.timeline_folder
         self._decoded_files: dict[tuple[str, str], Any] = {}

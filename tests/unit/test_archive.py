@@ -14,8 +14,8 @@ import pytest
 from airflow_occ_provider.attempts.commit import earlier_commit, find_commit
 from airflow_occ_provider.attempts.record import TableBefore
 from airflow_occ_provider.errors import MetadataCorruptError, TableUnreadableError
-from airflow_occ_provider.hudi.format.archive import read_entries
-from airflow_occ_provider.hudi.format.instant import Instant, State
+from airflow_occ_provider.hudi.format.archive import Entry, RecordPosition, instants_of, read_entries
+from airflow_occ_provider.hudi.format.instant import Instant, State, from_naive_ms, naive_ms
 from airflow_occ_provider.storage import archive
 from airflow_occ_provider.storage.archive import Archive
 from airflow_occ_provider.storage.folder import TableFolder
@@ -226,3 +226,20 @@ def test_archive_files_older_than_the_search_are_not_read(table, monkeypatch):
     assert find_commit(snapshot, signed, TableBefore(moment_ms=2000))
     assert read == [home]
     assert len({one.file_name for one in snapshot.history()}) == len(files)
+
+
+@pytest.mark.parametrize("zone_minutes", [-720, -210, 0, 120, 330, 840])
+@pytest.mark.parametrize("took_s", [-3, 3, 2_400, 86_400])
+def test_a_completion_is_read_in_the_zone_of_its_request(zone_minutes, took_s):
+    """Hudi archives it in the zone of the writer's JVM, and when it was requested in the same."""
+    time, zone_ms = "20261121100000000", zone_minutes * 60_000
+    position = RecordPosition("file", 0, 0, "")
+    at = {State.REQUESTED: 200, State.COMPLETED: took_s * 1000}
+    entries = [
+        Entry(time, "commit", state, from_naive_ms(naive_ms(time) + zone_ms + after_ms), position)
+        for state, after_ms in at.items()
+    ]
+    (instant,) = instants_of(entries)
+    assert instant.completion_time == from_naive_ms(naive_ms(time) + took_s * 1000)
+    (alone,) = instants_of(entries[1:])
+    assert alone.completion_time == entries[1].changed

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from airflow_occ_provider.errors import ConfigurationError
-from airflow_occ_provider.hudi.format.archive import in_zone_of_requests
 from airflow_occ_provider.hudi.format.commit_metadata import read_rolled_back
-from airflow_occ_provider.hudi.format.instant import from_naive_ms, naive_ms
+from airflow_occ_provider.hudi.format.instant import from_naive_ms
 from airflow_occ_provider.hudi.report.losses import (
     Cause,
     Completed,
@@ -241,7 +240,7 @@ def test_a_compaction_refuses_older_writes_alone():
 def test_an_overwrite_lost_to_a_write_of_its_partition():
     overwrite = replace(ended("100000", "103000", "103000", [("p", "new")]), action="replacecommit")
     loss = judged(overwrite, done("095900", "101000"))
-    assert (loss.cause, loss.shared) == (Cause.CONFLICT, frozenset([GROUP]))
+    assert (loss.cause, loss.shared) == (Cause.LIKELY_CONFLICT, frozenset([GROUP]))
     elsewhere = replace(overwrite, file_groups=frozenset([("q", "new")]))
     assert judged(elsewhere, done("095900", "101000")).cause is Cause.ENDED
 
@@ -277,18 +276,6 @@ def test_the_plan_of_a_rollback_names_files_too(tmp_path):
     )
 
 
-@pytest.mark.parametrize("zone_minutes", [-720, -210, 0, 330, 840])
-def test_archived_completions_are_read_in_the_zone_of_their_requests(zone_minutes):
-    archived = [done("100000", "100003"), done("110000", "114000")]
-    by_ms = zone_minutes * 60_000
-    moved = [
-        one._replace(completion_time=from_naive_ms(naive_ms(one.completion_time) + by_ms))
-        for one in archived
-    ]
-    assert list(in_zone_of_requests(moved)) == archived
-    assert in_zone_of_requests([done("100000", None)]) == (done("100000", None),)
-
-
 def test_the_sentence_names_conflicts_and_likely_ones(tmp_path):
     everything = reported("1.2.0", "lost_writes", tmp_path)
     by_cause = {cause: [one for one in everything.losses if one.cause is cause] for cause in Cause}
@@ -299,14 +286,13 @@ def test_the_sentence_names_conflicts_and_likely_ones(tmp_path):
     certain, likely, failed = (
         by_cause[cause] for cause in (Cause.CONFLICT, Cause.LIKELY_CONFLICT, Cause.ENDED)
     )
-    assert re.search(
-        r"^2 writes were lost .*Of these, 1 \(.*\) lost a conflict, which", said(certain, failed)
-    )
-    assert re.search(r"Of these, \d \(.*\) likely lost a conflict, which a queue prevents", said(likely))
-    assert re.search(
-        r"Of these, 1 .* lost a conflict and \d \(.*\) likely did, which", said(certain, likely)
-    )
-    assert re.search(r"^1 write was lost .* of driver time\. None shows a conflict\.$", said(failed))
+    texts = {
+        said(certain, failed): r"^2 writes were lost .*Of these, 1 \(.*\) lost a conflict, which a",
+        said(likely): r"Of these, \d \(.*\) likely lost a conflict\.$",
+        said(certain, likely): r"Of these, 1 .* lost a conflict, .*, and \d \(.*\) likely did\.$",
+        said(failed): r"^1 write was lost .* of driver time\. None shows a conflict\.$",
+    }
+    assert all(re.search(pattern, text) for text, pattern in texts.items())
 
 
 @pytest.mark.parametrize(("text", "hours"), [("1h", 1), ("30d", 720), ("4w", 672)])
@@ -412,5 +398,13 @@ def test_the_requests_are_bounded(tmp_path, monkeypatch):
     asked, ask = [], TableFolder.ask
     monkeypatch.setattr(TableFolder, "ask", lambda *given: asked.append(given[1]) or ask(*given))
     found = report(HudiTable(path), 0)
+    asked_by_report, snapshot = len(asked), HudiTable(path).snapshot()
+    spans = [(loss.write.time, loss.write.ended) for loss in found.losses]
+    beside = {
+        one.time
+        for one in snapshot.timeline.completed_writes()
+        if any(begun < one.completion_time <= until for begun, until in spans)
+    }
+    assert found.names.keys() == beside
     rollbacks = sum(bool(loss.write.rollback) for loss in found.losses)
-    assert len(asked) <= rollbacks + len(found.names) + 10
+    assert rollbacks + len(beside) + 10 >= asked_by_report

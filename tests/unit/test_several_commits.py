@@ -88,6 +88,7 @@ def test_a_clean_that_failed_after_the_commit_is_told_from_the_job(scripted, lin
         scripted.run(1)
     assert "only Hudi's clean after the commit failed" in told.value.remedy
     assert "hoodie.clean.automatic=false" in told.value.remedy
+    assert "if nothing is missing, mark the task as success" in told.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -97,10 +98,19 @@ def test_a_clean_that_failed_after_the_commit_is_told_from_the_job(scripted, lin
         "File already exists: s3a://raw/trips.clean/2026-11-21",
         "com.acme.clean.Job failed",
         f"Failed to create file /lake/t/.hoodie/timeline/{T2}.commit.requested",
+        f"File already exists: /lake/backups/{T2}.clean",
     ],
 )
 def test_an_error_of_the_job_is_not_taken_for_a_clean(scripted, line):
     scripted.plan(("write", T1), ("raise", line), ("end", 1), ("exit", 1))
+    with pytest.raises(FailedAfterCommitError) as told:
+        scripted.run(1)
+    assert "clean after the commit" not in told.value.remedy
+
+
+def test_the_heartbeat_of_a_second_write_is_not_taken_for_a_clean(scripted):
+    line = f"File file:/lake/t/.hoodie/.heartbeat/{T2} does not exist"
+    scripted.plan(("write", T1), ("begin", T2), ("raise", line), ("end", 1), ("exit", 1))
     with pytest.raises(FailedAfterCommitError) as told:
         scripted.run(1)
     assert "clean after the commit" not in told.value.remedy

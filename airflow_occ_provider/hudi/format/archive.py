@@ -22,14 +22,7 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from airflow_occ_provider.hudi.format.avro import TooLargeError, decode_value
-from airflow_occ_provider.hudi.format.instant import (
-    QUARTER_MS,
-    Instant,
-    State,
-    elapsed_ms,
-    from_naive_ms,
-    naive_ms,
-)
+from airflow_occ_provider.hudi.format.instant import Instant, State, from_naive_ms, naive_ms, zone_ms
 
 VERSION_FILE = "_version_"
 
@@ -47,7 +40,6 @@ _MAX_SCHEMA_BYTES = 1 << 20
 _MAX_HEADER_ENTRIES = 100
 _MAX_RECORD_BYTES = 1 << 27
 _FILE = re.compile(r"\.commits_\.archive\.\d+(_\d+-\d+-\d+)?")
-_ROUNDED_OFF_MS = 2_000  # a storage may show whole seconds
 _INDEX = frozenset({"commitTime", "actionType", "actionState", "stateTransitionTime"})
 _METADATA = {
     "commit": "hoodieCommitMetadata",
@@ -188,40 +180,38 @@ def instants_of(entries: Iterable[Entry]) -> dict[Instant, InstantRecords]:
     Entries may repeat: Hudi archives again what it could not remove from the timeline.
     """
     completed: dict[tuple[str, str], Entry] = {}
+    requested: dict[str, str | None] = {}
     plans: dict[str, RecordPosition] = {}
     for entry in entries:
         if entry.state is State.COMPLETED:
             completed[entry.time, entry.action] = entry
-        elif entry.state is State.REQUESTED and entry.action in _PLAN:
-            plans[entry.time] = entry.position
+        elif entry.state is State.REQUESTED:
+            requested[entry.time] = entry.changed
+            if entry.action in _PLAN:
+                plans[entry.time] = entry.position
     return {
         Instant(
-            entry.time, entry.action, entry.state, entry.position.file, entry.changed
+            entry.time,
+            entry.action,
+            entry.state,
+            entry.position.file,
+            _completion(entry, requested.get(entry.time)),
         ): InstantRecords(entry.position if entry.action in _METADATA else None, plans.get(entry.time))
         for entry in completed.values()
     }
 
 
-def in_zone_of_requests(instants: Iterable[Instant]) -> tuple[Instant, ...]:
-    """Return archived instants with both times in one zone, for a timeline in UTC.
+def _completion(entry: Entry, requested: str | None) -> str | None:
+    """Return when an instant completed, in the zone of its requested time.
 
-    Layout 1 has completion times in the zone of the writer's JVM, also if the timeline is in UTC (Hudi
-    0.15.0 and 1.x, ``HoodieInstantTimeGenerator.formatDate``). Zones differ by quarters of an hour, and
-    the shortest action of an archive takes less than one: what is more is the difference of the zones.
-    Writers in several zones are not told apart.
+    Layout 1 has it in the zone of the writer's JVM, also if the timeline is in UTC (Hudi 0.15.0 and 1.x,
+    ``HoodieInstantTimeGenerator.formatDate``).
+
+    :param requested: when it was requested, in that zone; ``None`` if the archive does not say so.
     """
-    archived = tuple(instants)
-    took_ms = [elapsed_ms(instant.time, instant.completion_time or "") for instant in archived]
-    shortest_ms = min((length for length in took_ms if length is not None), default=0)
-    ahead_ms = (shortest_ms + _ROUNDED_OFF_MS) // QUARTER_MS * QUARTER_MS
-    return tuple(
-        instant
-        if length is None
-        else instant._replace(
-            completion_time=from_naive_ms((naive_ms(instant.time) or 0) + length - ahead_ms)
-        )
-        for instant, length in zip(archived, took_ms, strict=True)
-    )
+    completed_ms = naive_ms(entry.changed or "")
+    ahead_ms = zone_ms(requested or "", naive_ms(entry.time))
+    return from_naive_ms(completed_ms - ahead_ms) if completed_ms and ahead_ms else entry.changed
 
 
 def read_archived_record(

@@ -9,8 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal, NamedTuple, TypeAlias
 
-QUARTER_MS = 900_000
-"""By which time zones differ."""
+_QUARTER_MS = 900_000
 _ZONES_MS = range(-12 * 3_600_000, 14 * 3_600_000 + 1)
 WRITE_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 """Actions by which a writer, not a table service, changes data."""
@@ -51,7 +50,7 @@ def zone_ms(time: str, written_ms: int | None) -> int | None:
     named_ms = naive_ms(time)
     if named_ms is None or written_ms is None:
         return None
-    ahead_ms = round((named_ms - written_ms) / QUARTER_MS) * QUARTER_MS
+    ahead_ms = round((named_ms - written_ms) / _QUARTER_MS) * _QUARTER_MS
     return ahead_ms if ahead_ms in _ZONES_MS else None
 
 

@@ -31,7 +31,7 @@ class Cause(StrEnum):
     CONFLICT = "conflict"
     """Another write of the same file groups ran at the same time, and completed first."""
     LIKELY_CONFLICT = "likely conflict"
-    """The same, but that one had begun later: it may be the repetition."""
+    """The same, but that one began later and may be the repetition, or it was an overwrite."""
     ROLLED_BACK_EARLY = "rolled back early"
     """It was rolled back before its heartbeat could expire."""
     ENDED = "ended"
@@ -166,7 +166,10 @@ def _conflict(write: EndedWrite, spans: Spans, completed: Mapping[Instant, Compl
         if not (shared and is_checked):
             continue
         if winner.time < write.time:
-            return Loss(_until(write, winner), Cause.CONFLICT, winner.time, shared)
+            # Of an overwrite nothing shows which file groups it was to replace.
+            is_sure = write.action != "replacecommit"
+            cause = Cause.CONFLICT if is_sure else Cause.LIKELY_CONFLICT
+            return Loss(_until(write, winner), cause, winner.time, shared)
         if other.is_repetition or _cleaned_at_once(write, winner, spans):
             return None
         return Loss(_until(write, winner), Cause.LIKELY_CONFLICT, winner.time, shared)
