@@ -36,7 +36,11 @@ def test_an_index_that_is_there_is_asked_for_or_hudi_would_remove_it():
     assert BY_PARTITION not in options  # which kind it is does not show
 
 
-@pytest.mark.parametrize("version", [5, 8, 9])
+def test_a_write_beside_one_of_1_0_does_not_begin_its_commit_of_the_metadata_table_early():
+    assert table_options(config(8)) == {"hoodie.metadata.streaming.write.enabled": "false"}
+
+
+@pytest.mark.parametrize("version", [5, 9])
 def test_a_table_of_another_version_needs_nothing(version):
     assert table_options(config(version, "files")) == {}
     assert table_rules({STATS: "false"}) == ()

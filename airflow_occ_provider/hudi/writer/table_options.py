@@ -10,6 +10,10 @@ Tables of version 6, which older releases write too, are at stake:
   that commit's rows, which no check of conflicts sees. By default 1.0.2, 1.1.1 and 1.2.0 ask for such an
   index, which tables of 0.15.0 do not have. Tables since version 8 were seen to be safe.
 - A write that does not ask for an index that is there removes it, so that the next one adds it again.
+
+A table of version 8 may have writers of Hudi 1.0. Since 1.1 a write begins its commit of the metadata
+table before its own, and completes it at the end. Beside 1.0.2 that of 1.2.0 was gone by then in 4 of
+30 races, and the write failed. So it begins it at the end, as 1.0 does.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from airflow_occ_provider.hudi.format.table_config import TableConfig
 from airflow_occ_provider.hudi.writer.options import Rule, option_pattern
 
 _VERSION_OPTION, _VERSION = "hoodie.write.table.version", 6
+_STREAMING, _OF_1_0 = "hoodie.metadata.streaming.write.enabled", 8
 _OF_RECORDS = "hoodie.metadata.record.index.enable"
 _INDEXES = {
     "hoodie.metadata.index.column.stats.enable": "column_stats",
@@ -39,10 +44,12 @@ _REMEDY = (
 def table_options(config: TableConfig) -> dict[str, str]:
     """Return the options by which a write keeps a table's format and indexes.
 
-    Empty for tables of other versions than 6.
+    Empty for tables of other versions than 6 and 8.
     """
-    if not config.exists or config.version != _VERSION:
+    if not config.exists or config.version not in (_VERSION, _OF_1_0):
         return {}
+    if config.version == _OF_1_0:
+        return {_STREAMING: "false"}
     present = config.metadata_partitions
     indexes = {option: str(index in present).lower() for option, index in _INDEXES.items()}
     if indexes[_OF_RECORDS] == "false":
