@@ -24,7 +24,7 @@ from airflow_occ_provider.errors import (
 )
 from airflow_occ_provider.hudi.conflict.operation import is_before
 from airflow_occ_provider.hudi.format.commit_metadata import CommitMetadata
-from airflow_occ_provider.hudi.format.file_group import FileGroupId
+from airflow_occ_provider.hudi.format.file_group import FileGroupId, file_id
 from airflow_occ_provider.hudi.format.instant import Instant
 from airflow_occ_provider.hudi.writer.fate import procedure_call
 from airflow_occ_provider.storage.folder import map_concurrently
@@ -180,7 +180,7 @@ class Removals:
 
 
 def _file_group(path: str) -> FileGroupId:
-    return dirname(path), basename(path).removeprefix(".").partition("_")[0]
+    return dirname(path), file_id(path)
 
 
 def audit(

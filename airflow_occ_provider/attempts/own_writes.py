@@ -12,7 +12,7 @@ from airflow_occ_provider.attempts.log.driver_log import DriverLog
 from airflow_occ_provider.attempts.log.facts import Entry, is_logged_by
 from airflow_occ_provider.attempts.outcome import Outcome, Stop
 from airflow_occ_provider.errors import ConfigurationError, MisconfigurationError
-from airflow_occ_provider.hudi.format.instant import Instant, naive_ms
+from airflow_occ_provider.hudi.format.instant import Instant, elapsed_ms
 from airflow_occ_provider.hudi.writer.fate import Fate
 from airflow_occ_provider.hudi.writer.heartbeat import HeartbeatRule
 from airflow_occ_provider.storage.address import may_be_one_table, parse_table_path
@@ -242,5 +242,5 @@ def taken_back(
 
 
 def _is_sooner(begun: str, rolled_back: str, tolerance_ms: int) -> bool:
-    first_ms, second_ms = naive_ms(begun), naive_ms(rolled_back)
-    return None not in (first_ms, second_ms) and 0 <= (second_ms or 0) - (first_ms or 0) < tolerance_ms
+    took_ms = elapsed_ms(begun, rolled_back)
+    return took_ms is not None and 0 <= took_ms < tolerance_ms

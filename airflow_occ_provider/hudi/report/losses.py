@@ -128,8 +128,8 @@ class Spans:
         last = ended.ended
         if ended.at_commit and (last_ms := naive_ms(last)) is not None:
             last = from_naive_ms(last_ms + _COMMIT_MS)
-        found = self._writes[bisect_right(self._ends, ended.time) : bisect_right(self._ends, last)]
-        return [write for write in found if write.time != ended.time]
+        writes = self._writes[bisect_right(self._ends, ended.time) : bisect_right(self._ends, last)]
+        return [write for write in writes if write.time != ended.time]
 
     def last_before(self, time: str) -> Instant | None:
         """Return the write that completed last before an instant time."""
